@@ -116,7 +116,8 @@ class Collectives<Exec>::Reduction {
   Reduction(const Reduction&) = delete;
   Reduction& operator=(const Reduction&) = delete;
 
-  // Goes on until the end or, if it must not wait, until a message is late. Returns whether it has ended.
+  // Goes on until the end or, if it must not wait, until a message is late or has just begun: work is launched before it is
+  // looked at, so that the instance need not wait at once. Returns whether it has ended.
   bool advance(Collectives& ranks, const Exec& exec, bool wait) {
     while (true) {
       if (m_under_way) {
@@ -125,6 +126,7 @@ class Collectives<Exec>::Reduction {
       }
       if (std::ranges::all_of(m_messages, &ShardMessages::ended)) return true;
       begin_message(ranks, exec);
+      if (!wait) return false;
     }
   }
 

@@ -179,7 +179,10 @@ double NcclCommunicator::begin(const InstanceRef& exec, const ExchangeName& exch
 bool NcclCommunicator::poll() {
   if (!m_begun) return true;
   if (m_begun->on_host) return through_host([&] { return m_host->poll(); });
-  return m_line->is_launched() && (!m_begun->end || m_begun->end->is_over());
+  if (m_begun->stream == nullptr) return m_line->is_launched() && (!m_begun->end || m_begun->end->is_over());
+  // Whether messages have arrived differs from rank to rank, and so would the order in which they launch what follows.
+  m_line->await_launch();
+  return true;
 }
 
 void NcclCommunicator::finish() {

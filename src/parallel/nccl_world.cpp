@@ -21,6 +21,19 @@ void require_cuda(cudaError_t code, const char* call) {
                            ": CUDA failed: " + cudaGetErrorString(code));
 }
 
+// A communicator that is being made, and is given up unless it is taken.
+struct NewComm {
+  NewComm() = default;
+  ~NewComm() {
+    if (comm) ncclCommAbort(comm);
+  }
+  NewComm(const NewComm&) = delete;
+  NewComm& operator=(const NewComm&) = delete;
+  ncclComm_t take() { return std::exchange(comm, nullptr); }
+
+  ncclComm_t comm = nullptr;
+};
+
 }  // namespace
 
 CudaEvent::CudaEvent() { require_cuda(cudaEventCreate(&m_event), "cudaEventCreate"); }
@@ -54,34 +67,39 @@ NcclLine::NcclLine(std::shared_ptr<NcclWorld> world, ncclComm_t comm, std::strin
 
 NcclLine::~NcclLine() {
   // Who unwinds has peers that may never answer.
-  if (std::uncaught_exceptions() == 0) try {
+  const bool unwinds = std::uncaught_exceptions() > 0;
+  if (!unwinds) try {
       m_world->settle();
     } catch (const CommunicationError&) {  // then there is nothing to wait for
     }
   const NcclWorld::Lock lock(m_world->m_mutex);
-  std::erase(m_world->m_lines, this);
   if (m_comm) {
-    const bool idle = m_under_way.empty() && !m_launching && std::uncaught_exceptions() == 0;
-    if (idle && m_world->finalize(m_comm))
+    if (!unwinds && is_idle() && m_world->finalize(m_comm))
       ncclCommDestroy(m_comm);
     else
-      ncclCommAbort(m_comm);
+      m_world->give_up(*this);
   }
+  std::erase(m_world->m_lines, this);
   if (m_stream) cudaStreamDestroy(m_stream);
 }
 
+// Events are recorded without the lock: on a full stream that waits for the work before, which may be messages that only a
+// thread with the lock can end.
 void NcclLine::launch(NcclMessages messages, cudaStream_t stream, std::span<const Outgoing> sends,
                       std::span<const Incoming> receives) {
+  m_world->await_launches();
+  messages.begin->record(stream);
   const NcclWorld::Lock lock(m_world->m_mutex);
   m_world->check(messages.what);
-  messages.begin->record(stream);
   ncclGroupStart();
   ncclResult_t result = ncclSuccess;
   const auto keep_first = [&](ncclResult_t r) {
     if (result == ncclSuccess) result = r;
   };
-  for (const Incoming& m : receives) keep_first(ncclRecv(m.data, m.bytes, ncclUint8, m.peer, m_comm, stream));
-  for (const Outgoing& m : sends) keep_first(ncclSend(m.data, m.bytes, ncclUint8, m.peer, m_comm, stream));
+  for (const Incoming& m : receives)
+    if (m.bytes > 0) keep_first(ncclRecv(m.data, m.bytes, ncclUint8, m.peer, m_comm, stream));
+  for (const Outgoing& m : sends)
+    if (m.bytes > 0) keep_first(ncclSend(m.data, m.bytes, ncclUint8, m.peer, m_comm, stream));
   keep_first(ncclGroupEnd());
   m_world->require(result, m_comm, messages.what);
   m_launching_on = stream;
@@ -89,14 +107,21 @@ void NcclLine::launch(NcclMessages messages, cudaStream_t stream, std::span<cons
 }
 
 bool NcclLine::is_launched() {
+  std::shared_ptr<CudaEvent> end;
+  {
+    const NcclWorld::Lock lock(m_world->m_mutex);
+    m_world->check(m_what);
+    if (!m_launching) return true;
+    const ncclResult_t state = m_world->state_of(m_comm);
+    if (state == ncclInProgress) return false;
+    m_world->require(state, m_comm, m_launching->what);
+    end = m_launching->end;
+    m_under_way.push_back(*std::exchange(m_launching, std::nullopt));
+  }
+  end->record(m_launching_on);
   const NcclWorld::Lock lock(m_world->m_mutex);
-  m_world->check(m_what);
-  if (!m_launching) return true;
-  const ncclResult_t state = m_world->state_of(m_comm);
-  if (state == ncclInProgress) return false;
-  m_world->require(state, m_comm, m_launching->what);
-  m_launching->end->record(m_launching_on);
-  m_under_way.push_back(*std::exchange(m_launching, std::nullopt));
+  // After a failure there are none.
+  if (!m_under_way.empty()) m_under_way.back().end_is_recorded = true;
   return true;
 }
 
@@ -105,6 +130,7 @@ void NcclLine::await_launch() {
   while (!is_launched()) {
     if (Clock::now() - start > m_world->m_timeout) {
       const NcclWorld::Lock lock(m_world->m_mutex);
+      m_world->check(m_what);
       m_world->throw_failure(m_world->late(*m_launching));
     }
     std::this_thread::sleep_for(a_moment);
@@ -112,14 +138,16 @@ void NcclLine::await_launch() {
 }
 
 std::unique_ptr<NcclLine> NcclLine::split(int color, int key, const std::string& what) {
+  // NCCL splits none that has messages under way.
+  m_world->settle();
   NcclWorld::Lock lock(m_world->m_mutex);
   m_world->check(what);
-  ncclComm_t part = nullptr;
-  m_world->require(ncclCommSplit(m_comm, color, key, &part, nullptr), m_comm, what);
+  NewComm part;
+  m_world->require(ncclCommSplit(m_comm, color, key, &part.comm, nullptr), m_comm, what);
   m_world->await(lock, m_comm, what);
-  if (part) m_world->await_new(lock, part, what);
+  if (part.comm) m_world->await(lock, part.comm, what);
   lock.unlock();
-  return std::make_unique<NcclLine>(m_world, part, what);
+  return std::make_unique<NcclLine>(m_world, part.take(), what);
 }
 
 NcclWorld::NcclWorld(Seconds timeout) : m_timeout(timeout) {
@@ -148,10 +176,10 @@ ncclComm_t NcclWorld::connect(int size, int rank, const ncclUniqueId& id, const 
   Lock lock(m_mutex);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;  // so that every wait is ours
-  ncclComm_t comm = nullptr;
-  require(ncclCommInitRankConfig(&comm, size, id, rank, &config), comm, what);
-  await_new(lock, comm, what);
-  return comm;
+  NewComm made;
+  require(ncclCommInitRankConfig(&made.comm, size, id, rank, &config), made.comm, what);
+  await(lock, made.comm, what);
+  return made.take();
 }
 
 void NcclWorld::require_health(const std::string& what) const {
@@ -168,14 +196,27 @@ void NcclWorld::fail(const std::string& sentence) {
   set_failure(sentence);
 }
 
+// Together: the end of one communicator waits for the device, and so for the messages of the others. One that launches
+// comes last, because it may wait for them, too.
 void NcclWorld::set_failure(const std::string& sentence) {
   if (!m_failure.empty()) return;
   m_failure = sentence;
+  std::ranges::partition(m_lines, [](const NcclLine* line) { return !line->m_launching; });
+  ncclGroupStart();
   for (NcclLine* line : m_lines) {
     if (line->m_comm) ncclCommAbort(std::exchange(line->m_comm, nullptr));
     line->m_launching.reset();
     line->m_under_way.clear();
   }
+  ncclGroupEnd();
+}
+
+// The others can go on only if nothing is under way.
+void NcclWorld::give_up(NcclLine& line) {
+  if (std::ranges::all_of(m_lines, &NcclLine::is_idle))
+    ncclCommAbort(std::exchange(line.m_comm, nullptr));
+  else
+    set_failure(line.m_what + " ended before its messages");
 }
 
 void NcclWorld::throw_failure(const std::string& sentence) {
@@ -211,13 +252,6 @@ void NcclWorld::await(Lock& lock, ncclComm_t comm, const std::string& what) {
   }
 }
 
-void NcclWorld::await_new(Lock& lock, ncclComm_t comm, const std::string& what) try {
-  await(lock, comm, what);
-} catch (const CommunicationError&) {
-  ncclCommAbort(comm);
-  throw;
-}
-
 bool NcclWorld::finalize(ncclComm_t comm) const {
   const auto start = Clock::now();
   for (ncclResult_t state = ncclCommFinalize(comm); state != ncclSuccess; state = state_of(comm)) {
@@ -237,7 +271,7 @@ void NcclWorld::look_at(NcclLine& line) {
     NcclMessages& first = line.m_under_way.front();
     if (!first.since && !first.begin->is_over()) return;
     if (!first.since) first.since = Clock::now();
-    if (!first.end->is_over()) {
+    if (!first.end_is_recorded || !first.end->is_over()) {
       if (Clock::now() - *first.since > m_timeout) set_failure(late(first));
       return;
     }
@@ -255,14 +289,31 @@ void NcclWorld::look() try {
   set_failure(error.what());
 }
 
+void NcclWorld::await_launches() {
+  std::vector<NcclLine*> lines;
+  {
+    const Lock lock(m_mutex);
+    lines = m_lines;
+  }
+  for (NcclLine* line : lines) line->await_launch();
+}
+
 void NcclWorld::settle(const CudaEvent* end) {
+  const auto require_no_failure = [&] {
+    if (!m_failure.empty()) throw CommunicationError(m_failure);
+  };
+  {
+    const Lock lock(m_mutex);
+    look();
+    require_no_failure();
+  }
+  await_launches();
   while (true) {
     {
       const Lock lock(m_mutex);
       look();
-      if (!m_failure.empty()) throw CommunicationError(m_failure);
-      const auto is_idle = [](const NcclLine* line) { return line->m_under_way.empty(); };
-      if (end ? end->is_over() : std::ranges::all_of(m_lines, is_idle)) return;
+      require_no_failure();
+      if (end ? end->is_over() : std::ranges::all_of(m_lines, &NcclLine::is_idle)) return;
     }
     std::this_thread::sleep_for(a_moment);
   }

@@ -54,6 +54,7 @@ struct NcclMessages {
   std::shared_ptr<CommunicationLog> log;  ///< for its seconds
   std::shared_ptr<CudaEvent> begin = std::make_shared<CudaEvent>();
   std::shared_ptr<CudaEvent> end = std::make_shared<CudaEvent>();
+  bool end_is_recorded = false;
   std::optional<Clock::time_point> since{};  ///< when its stream was seen to wait for it
 };
 
@@ -73,7 +74,8 @@ class NcclLine {
   /// For messages beside the work of an instance.
   cudaStream_t stream() const { return m_stream; }
 
-  /// Hands messages to NCCL, which launches them on a stream as soon as the ranks are connected.
+  /// Hands messages to NCCL, which launches them on a stream as soon as the ranks are connected, and after those of other
+  /// lines: all ranks launch in the order of their calls.
   /// \throws CommunicationError if NCCL fails, as all members
   void launch(NcclMessages messages, cudaStream_t stream, std::span<const Outgoing> sends,
               std::span<const Incoming> receives);
@@ -82,11 +84,13 @@ class NcclLine {
   /// Waits for that.
   void await_launch();
   /// The communicator of those of its ranks that name the same colour, in the order of their keys; every rank makes the
-  /// call.
+  /// call, which waits for what is under way.
   std::unique_ptr<NcclLine> split(int color, int key, const std::string& what);
 
  private:
   friend class NcclWorld;
+
+  bool is_idle() const { return !m_launching && m_under_way.empty(); }
 
   std::shared_ptr<NcclWorld> m_world;
   ncclComm_t m_comm;
@@ -112,6 +116,8 @@ class NcclWorld {
   void require_health(const std::string& what) const;
   /// Remembers the first failure, and ends all messages.
   void fail(const std::string& sentence);
+  /// Waits until NCCL has launched all that it was handed.
+  void await_launches();
   /// Waits until all messages have arrived, or those before one event.
   /// \throws CommunicationError if they do not
   void settle(const CudaEvent* end = nullptr);
@@ -126,8 +132,8 @@ class NcclWorld {
   ncclResult_t state_of(ncclComm_t comm) const;
   void check(const std::string& what) const;
   void await(Lock& lock, ncclComm_t comm, const std::string& what);
-  void await_new(Lock& lock, ncclComm_t comm, const std::string& what);
   bool finalize(ncclComm_t comm) const;
+  void give_up(NcclLine& line);
   std::string late(const NcclMessages& messages) const;
   void look_at(NcclLine& line);
   void look();

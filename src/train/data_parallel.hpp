@@ -240,11 +240,11 @@ template <class Exec>
 void DataParallel<Exec>::begin_group(const Exec& exec, std::size_t group) {
   const ParameterGroup& g = m_groups[group];
   m_next_group = group + 1;
+  m_collectives.poll(exec);  // what was begun with the group before
   add_partial_gradients(exec, g);
   if (m_bucket.begin != g.end) begin_bucket(exec);
   m_bucket = {g.begin, m_bucket.end > m_bucket.begin ? m_bucket.end : g.end};
   if (bytes_of(m_bucket) >= m_options.bucket_bytes) begin_bucket(exec);
-  m_collectives.poll(exec);
 }
 
 template <class Exec>

@@ -251,7 +251,7 @@ class Collectives {
   void begin_reduce_shards(const Exec& exec, std::span<const TensorRef> arrays, const Shards& shards,
                            std::string_view region = {}, SomeArrays some = {});
 
-  /// Goes on with what was begun as far as messages have arrived, without waiting.
+  /// Goes on with what was begun if its message has arrived, without waiting, and begins the next message.
   /// \throws CommunicationError if MPI fails
   void poll(const Exec& exec);
 

@@ -120,7 +120,7 @@ class Communicator {
   }
   /// Helps the exchange that has begun along, without waiting.
   /// \throws CommunicationError if the library of messages fails
-  /// \returns whether all data are sent and received
+  /// \returns whether all data are sent and received, or `finish` lets only the instance wait
   virtual bool poll() { return true; }
   /// Waits until all data of the exchange that has begun are sent and received, or lets its instance wait.
   /// \throws CommunicationError as `exchange`

@@ -32,8 +32,13 @@ struct NcclOptions {
 /// of their own, from the work launched before on, and `finish` lets the instance wait for them, not the host. An instance
 /// without a stream waits for its messages, which must lie in device memory all the same.
 ///
-/// Ranks that exchange messages for the first time are connected before the call returns, so that both must come to it.
-/// NCCL moves bytes and sums nothing: `Collectives` has the same bits as with MPI.
+/// Ranks that exchange messages for the first time are connected before the call returns, or with `begin` before the next
+/// call of any communicator that was made of the same one, so that both must come to it. NCCL moves bytes and sums nothing:
+/// `Collectives` has the same bits as with MPI.
+///
+/// Streams launch messages of all these communicators in the order of the calls, and each waits on the device for its peer:
+/// what a rank launches next must not wait for a message that its peer sends later. A program that loads kernels when they
+/// are launched first does so, where loading waits for the device: set CUDA_MODULE_LOADING=EAGER before CUDA starts.
 ///
 /// Every wait has a time-out, also that of the stream: a thread looks at what is under way. If a rank is missing, it ends
 /// the messages of all ranks here (ncclCommAbort), the work on the stream goes on with what is there, and the next call
@@ -56,11 +61,12 @@ class NcclCommunicator final : public Communicator {
                   std::span<const Incoming> receives) override;
   double begin(const InstanceRef& exec, const ExchangeName& name, std::span<const Outgoing> sends,
                std::span<const Incoming> receives) override;
+  /// True for an instance with a stream, once the ranks are connected.
   bool poll() override;
   void finish() override;
   /// Waits for the messages of all communicators that were made of one.
   void settle() const override;
-  /// By ncclCommSplit.
+  /// By ncclCommSplit, for which this rank waits for what is under way.
   std::unique_ptr<Communicator> subset(std::span<const int> members, const std::string& name) override;
 
  private:

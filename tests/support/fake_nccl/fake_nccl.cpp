@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,6 +57,7 @@ struct Link {
   int rank, size;
   Shared* shared = nullptr;
   bool complete = false;
+  std::atomic<int> under_way = 0;  // groups of messages
   std::atomic<bool> aborted = false;
   std::atomic<ncclResult_t> error = ncclSuccess;
 
@@ -123,11 +125,15 @@ bool advance_all(Link& link, std::vector<Message>& messages) {
 }
 
 struct Group {
+  bool is_open = false;
   ncclComm_t comm = nullptr;
   cudaStream_t stream = nullptr;
   std::vector<Message> messages;
+  std::vector<ncclComm_t> given_up;
 };
 thread_local Group group;
+
+using Family = std::set<ncclComm_t>;
 
 }  // namespace
 
@@ -137,8 +143,12 @@ struct FakeComm {
   std::vector<Message> launching;
   cudaStream_t launching_on = nullptr;
   std::uint32_t round = 0;
-  ncclComm_t* part = nullptr;  // of a split in progress
+  ncclComm_t* part = nullptr;                                               // of a split in progress
+  std::shared_ptr<Family> family = std::make_shared<Family>(Family{this});  // made of one by splits
 
+  ~FakeComm() { family->erase(this); }
+
+  bool is_in_progress() const { return !launching.empty() || part; }
   bool has_met(int peer) const { return link->shared->met[peer][link->rank] != 0; }
 
   ncclResult_t state() {
@@ -149,8 +159,11 @@ struct FakeComm {
     if (launching.empty()) return ncclSuccess;
     if (!std::ranges::all_of(launching, [&](const Message& m) { return has_met(m.peer); }))
       return ncclInProgress;
+    ++link->under_way;
     kformer::Testing::enqueue(launching_on, [to = link, messages = std::exchange(launching, {})]() mutable {
-      return advance_all(*to, messages);
+      if (!advance_all(*to, messages)) return false;
+      --to->under_way;
+      return true;
     });
     return ncclSuccess;
   }
@@ -170,11 +183,23 @@ struct FakeComm {
       ncclUniqueId id{};
       name.copy(id.internal, sizeof id.internal - 1);
       ncclCommInitRankConfig(part, size, id, rank, nullptr);
+      family->insert(*part);
+      (*part)->family = family;
     }
     part = nullptr;
     return true;
   }
 };
+
+namespace {
+
+ncclResult_t end_given_up() {
+  kformer::Testing::wait_for_device();
+  for (const ncclComm_t comm : std::exchange(group.given_up, {})) delete comm;
+  return ncclSuccess;
+}
+
+}  // namespace
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   static int count = 0;
@@ -193,6 +218,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t*) {
+  if (comm->is_in_progress() || comm->link->under_way > 0) return ncclInvalidUsage;
   Choice& own = comm->link->shared->choices[++comm->round % 2][comm->link->rank];
   own.color = color;
   own.key = key;
@@ -209,9 +235,10 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  if (!comm) return ncclSuccess;
   comm->link->aborted = true;
-  delete comm;
-  return ncclSuccess;
+  group.given_up.push_back(comm);
+  return group.is_open ? ncclSuccess : end_given_up();
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
@@ -226,6 +253,8 @@ const char* ncclGetErrorString(ncclResult_t result) {
       return "unhandled system error";
     case ncclInvalidArgument:
       return "invalid argument";
+    case ncclInvalidUsage:
+      return "invalid usage";
     case ncclRemoteError:
       return "remote process exited or there was a network error";
     default:
@@ -236,12 +265,15 @@ const char* ncclGetErrorString(ncclResult_t result) {
 const char* ncclGetLastError(ncclComm_t) { return "the fake said so"; }
 
 ncclResult_t ncclGroupStart() {
-  group = {};
+  group = {.is_open = true};
   return ncclSuccess;
 }
 
 ncclResult_t ncclGroupEnd() {
+  group.is_open = false;
+  if (!group.given_up.empty()) return end_given_up();
   if (!group.comm) return ncclSuccess;
+  if (std::ranges::any_of(*group.comm->family, &FakeComm::is_in_progress)) return ncclInvalidUsage;
   for (const Message& m : group.messages) group.comm->link->shared->met[group.comm->link->rank][m.peer] = 1;
   group.comm->launching = std::move(group.messages);
   group.comm->launching_on = group.stream;

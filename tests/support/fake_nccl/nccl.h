@@ -8,7 +8,8 @@
 
 /// \file
 /// The calls of NCCL that src/parallel makes, for processes of one machine, which exchange messages through shared memory.
-/// As with communicators of NCCL that do not block, what needs other ranks is in progress until they come.
+/// As with communicators of NCCL that do not block, what needs other ranks is in progress until they come; no call is made
+/// meanwhile; none is split that has messages under way; and the end of one waits for the device.
 
 using ncclComm_t = struct FakeComm*;
 struct ncclUniqueId {
@@ -18,6 +19,7 @@ enum ncclResult_t {
   ncclSuccess = 0,
   ncclSystemError = 2,
   ncclInvalidArgument = 4,
+  ncclInvalidUsage = 5,
   ncclRemoteError = 6,
   ncclInProgress = 7
 };

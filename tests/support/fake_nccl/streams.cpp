@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "streams.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <memory>
@@ -26,6 +27,24 @@ struct Mark {
 std::recursive_mutex mutex;  // of all that follows
 std::set<FakeStream*> streams;
 
+// Returns when it holds, and goes on with the work of streams until then.
+template <class Condition>
+void wait_until(Condition holds) {
+  while (true) {
+    {
+      const std::lock_guard lock(mutex);
+      kformer::Testing::advance_streams();
+      if (holds()) return;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+void enqueue_when_there_is_room(cudaStream_t stream, std::function<bool()> advance) {
+  wait_until([&] { return stream->work.size() < kformer::Testing::most_work; });
+  kformer::Testing::enqueue(stream, std::move(advance));
+}
+
 }  // namespace
 
 struct FakeEvent {
@@ -49,10 +68,13 @@ void advance_streams() {
       }
 }
 
+void wait_for_device() {
+  wait_until([] { return std::ranges::all_of(streams, [](const FakeStream* s) { return s->work.empty(); }); });
+}
+
 }  // namespace kformer::Testing
 
 using kformer::Testing::advance_streams;
-using kformer::Testing::enqueue;
 
 cudaError_t cudaGetDevice(int* device) {
   *device = 0;
@@ -83,18 +105,12 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  while (true) {
-    {
-      const std::lock_guard lock(mutex);
-      advance_streams();
-      if (stream->work.empty()) return cudaSuccess;
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
-  }
+  wait_until([&] { return stream->work.empty(); });
+  return cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  enqueue(stream, [mark = event->mark] { return mark->over; });
+  enqueue_when_there_is_room(stream, [mark = event->mark] { return mark->over; });
   return cudaSuccess;
 }
 
@@ -109,11 +125,13 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  event->mark = std::make_shared<Mark>();
-  enqueue(stream, [mark = event->mark] {
+  const auto mark = std::make_shared<Mark>();
+  enqueue_when_there_is_room(stream, [mark] {
     mark->when = Clock::now();
     return mark->over = true;
   });
+  const std::lock_guard lock(mutex);
+  event->mark = mark;
   return cudaSuccess;
 }
 

@@ -95,7 +95,7 @@ class Kformer(CMakePackage, CudaPackage, ROCmPackage):
     # Said as a dependency: a conflict would drive the concretizer away from OpenBLAS, to a BLAS without threads.
     depends_on("openblas threads=openmp", when="+blas+openmp ^[virtuals=blas] openblas")
     depends_on("mpi@3:", when="+mpi")
-    depends_on("nccl@2.18:", when="+nccl")
+    depends_on("nccl@2.22:", when="+nccl")
 
     with when("+drivers"):
         # Files are written by one process; a parallel HDF5 would make MPI a need of every consumer.
