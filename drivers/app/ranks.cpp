@@ -93,6 +93,8 @@ void Ranks::require_backend(RankBackend backend, const char* key, [[maybe_unused
   if (space != "cuda")
     throw DeckError(fmt::format(
         "error: '{}' = \"nccl\" moves the memory of GPUs, but the run is on {}; take \"mpi\"", key, space));
+  // Else the first launch of a kernel may wait for messages on the device (CUDA Programming Guide, "Lazy Loading").
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 #else
   throw DeckError(fmt::format(
       "error: '{}' = \"nccl\" needs a build with NCCL; configure it with Kformer_ENABLE_NCCL=ON, or take "

@@ -46,7 +46,8 @@ class Ranks {
   /// \throws DeckError
   void require(std::int64_t wanted, const std::string& keys, const char* key, const char* program,
                bool dry_run) const;
-  /// Requires a build, and an execution space, that have what messages go through.
+  /// Requires a build, and an execution space, that have what messages go through. Called before CUDA starts: NCCL needs
+  /// all kernels loaded then, unless the environment says otherwise.
   /// \param key   of the deck, such as "parallel.backend"
   /// \param space of the run
   /// \throws DeckError
