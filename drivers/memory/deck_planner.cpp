@@ -45,7 +45,22 @@ class DeckPlanner final : public MemoryPlanner {
   std::vector<GridForecast> grids(const MemoryCase& point, std::optional<std::size_t> limit) override {
     const LearnerTask task = task_of(point);
     const std::int64_t ranks = m_deck.grids->ranks;
+    const auto fits = [&](const GridForecast& g) { return !limit || g.bytes <= *limit; };
+    const auto is_better = [&](const GridForecast& a, const GridForecast& b) {
+      if (fits(a) != fits(b)) return fits(a);
+      return fits(a) ? a.seconds.total() < b.seconds.total() : a.bytes < b.bytes;
+    };
     std::vector<GridForecast> all;
+    // Of the ways in which keys and values can reach other ranks, the better one.
+    const auto add = [&](PlanParallelTable grid) {
+      std::optional<GridForecast> best;
+      for (const ContextExchange exchange : exchanges_of(grid)) {
+        grid.context_exchange = exchange;
+        auto forecast = forecast_of_grid(point, task, grid, limit);
+        if (forecast && (!best || is_better(*forecast, *best))) best = std::move(forecast);
+      }
+      if (best) all.push_back(std::move(*best));
+    };
     const auto divisors_of = [](std::int64_t n) {
       std::vector<std::int64_t> divisors;
       for (std::int64_t d = 1; d <= n; ++d)
@@ -60,24 +75,25 @@ class DeckPlanner final : public MemoryPlanner {
           grid.context = context;
           grid.tensor = tensor;
           grid.sequence &= tensor > 1;
-          if (context == 1) grid.context_exchange = ContextExchange::all_gather;
           grid.pipeline = pipeline;
           if (pipeline == 1) {
             grid.schedule = PipelineSchedule::one_forward_one_backward;
             grid.parts = 1;
           }
-          for (grid.zero = 0; grid.zero <= (grid.data * context > 1 ? 2 : 0); ++grid.zero)
-            if (auto forecast = forecast_of_grid(point, task, grid, limit)) all.push_back(std::move(*forecast));
+          for (grid.zero = 0; grid.zero <= (grid.data * context > 1 ? 2 : 0); ++grid.zero) add(grid);
         }
-    const auto fits = [&](const GridForecast& g) { return !limit || g.bytes <= *limit; };
-    std::ranges::stable_sort(all, [&](const GridForecast& a, const GridForecast& b) {
-      if (fits(a) != fits(b)) return fits(a);
-      return fits(a) ? a.seconds.total() < b.seconds.total() : a.bytes < b.bytes;
-    });
+    std::ranges::stable_sort(all, is_better);
     return all;
   }
 
  private:
+  // A ring that the deck asks for is kept.
+  static std::vector<ContextExchange> exchanges_of(const PlanParallelTable& grid) {
+    if (grid.context == 1) return {ContextExchange::all_gather};
+    if (grid.context_exchange == ContextExchange::ring) return {ContextExchange::ring};
+    return {ContextExchange::all_gather, ContextExchange::ring};
+  }
+
   static MemoryForecast counted(const Ledger& ledger, const std::string& space) {
     MemoryForecast forecast;
     for (int c = 0; c < memory_classes; ++c)

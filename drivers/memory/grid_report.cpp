@@ -37,6 +37,7 @@ std::string grid_report(const std::vector<GridForecast>& grids, std::int64_t ran
   Report::Layout layout{.format = ReportFormat::table,
                         .labels = {{"data", "data"},
                                    {"context", "context"},
+                                   {"keys", "context_exchange"},
                                    {"tensor", "tensor"},
                                    {"pipeline", "pipeline"},
                                    {"ZeRO", "zero"}},
@@ -50,7 +51,8 @@ std::string grid_report(const std::vector<GridForecast>& grids, std::int64_t ran
   for (const GridForecast& g : grids) {
     if (rows.size() == most_rows) break;
     const bool fits = !limit || g.bytes <= *limit;
-    layout.points.push_back({count_value(g.grid.data), count_value(g.grid.context), count_value(g.grid.tensor),
+    layout.points.push_back({count_value(g.grid.data), count_value(g.grid.context),
+                             text_value(name_of(g.grid.context_exchange)), count_value(g.grid.tensor),
                              count_value(g.grid.pipeline), count_value(g.grid.zero)});
     rows.push_back({bytes_value(static_cast<std::int64_t>(g.bytes)),
                     text_value(fits ? "yes" : "no"),

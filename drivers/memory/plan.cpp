@@ -68,6 +68,9 @@ Table& declare_grids(ResultFile& file) {
   t.column({"case", i64, "1", "number of the case in /cases, from 0"});
   for (const char* name : {"data", "context", "tensor", "pipeline", "zero"})
     t.column({name, i64, "1", fmt::format("parallel.{}", name)});
+  constexpr auto exchanges = names_of<ContextExchange>;
+  t.column(
+      {"context_exchange", flag, "1", "parallel.context_exchange", "", {exchanges.begin(), exchanges.end()}});
   t.column({"predicted_bytes", u64, "byte", "peak bytes of the rank that needs most"});
   t.column({"fits", flag, "1", "whether they fit", "", {"no", "yes"}});
   t.column({"time", f64, "s", "estimated time of a step"});
@@ -122,6 +125,7 @@ void PlanResults::add(const std::vector<GridForecast>& grids, std::optional<std:
                     {"tensor", g.grid.tensor},
                     {"pipeline", g.grid.pipeline},
                     {"zero", g.grid.zero},
+                    {"context_exchange", std::string(name_of(g.grid.context_exchange))},
                     {"predicted_bytes", std::uint64_t(g.bytes)},
                     {"fits", !limit || g.bytes <= *limit},
                     {"time", g.seconds.total()},

@@ -88,7 +88,9 @@ std::size_t message_bytes(CallAxis axis, const StepShape& step, const std::vecto
   for (const Calls& c : calls)
     if (c.axis == axis && (most == nullptr || c.bytes > most->bytes)) most = &c;
   if (most == nullptr) return 0;
-  const auto others = static_cast<std::size_t>(ranks_along(axis, step.grid) - 1);
+  // Of one message: a rank sends a shift to the next one, everything else to all others.
+  const auto others =
+      static_cast<std::size_t>(most->operation == "shift" ? 1 : ranks_along(axis, step.grid) - 1);
   std::size_t bytes = static_cast<std::size_t>(most->bytes) / static_cast<std::size_t>(most->calls) / others;
   if (most->operation == "all_reduce") bytes /= 2;
   return std::clamp<std::size_t>(bytes / few_bytes * few_bytes, std::size_t(1) << 12, std::size_t(4) << 20);

@@ -50,6 +50,13 @@ Table& declare_cases(ResultFile& file) {
   declare_grid(t);
   t.column({"zero", i64, "1", "stage of ZeRO"});
   t.column({"sequence", i32, "1", "1: ranks along tensor divide the tokens of states, too"});
+  constexpr auto exchanges = names_of<ContextExchange>;
+  t.column({"context_exchange",
+            flag,
+            "1",
+            "how keys and values reach other ranks along context",
+            "",
+            {exchanges.begin(), exchanges.end()}});
   constexpr auto schedules = names_of<PipelineSchedule>;
   t.column({"schedule", flag, "1", "order in which stages work", "", {schedules.begin(), schedules.end()}});
   t.column({"parts", i64, "1", "of the model on each stage"});
@@ -169,6 +176,7 @@ void ScalingResults::add(const ScalingDeck& deck, const std::string& space, cons
                {{"op", std::string(name_of(deck.sweep.what))},
                 {"zero", deck.sweep.zero},
                 {"sequence", std::int32_t(result.grid.sequence)},
+                {"context_exchange", std::string(name_of(result.grid.context_exchange))},
                 {"schedule", std::string(name_of(result.grid.schedule))},
                 {"parts", result.grid.parts},
                 {"scaling", std::string(name_of(deck.sweep.scaling))},

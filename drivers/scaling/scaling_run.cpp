@@ -221,6 +221,7 @@ StepShape ScalingRun::shape_of(const PlanParallelTable& grid, const RankGrid& ra
           .place = ranks.place(),
           .zero = static_cast<int>(grid.zero),
           .sequence = grid.sequence,
+          .exchange = grid.context_exchange,
           .pipeline = {grid.schedule, static_cast<int>(grid.pipeline), static_cast<int>(grid.parts)},
           .stored_bytes = stored,
           .computed_bytes = std::max(stored, sizeof(float)),

@@ -14,7 +14,8 @@ enum class Message { states, gradients };
 
 class Program {
  public:
-  Program(const std::vector<Calls>& calls, const Links& links) : m_calls(calls), m_links(links) {}
+  Program(const std::vector<Calls>& calls, const Links& links, const GridIndex& grid)
+      : m_calls(calls), m_links(links), m_grid(grid) {}
 
   void compute(double seconds) {
     if (seconds > 0) m_operations.push_back({.kind = SimulatedOperation::Kind::compute, .seconds = seconds});
@@ -32,6 +33,15 @@ class Program {
   void sum(std::string_view region) {
     exchange("all_reduce", region);
     exchange("reduce_scatter", region);
+  }
+  // Of keys and values in a layer: gathered, or in the shifts of a ring, which wait as the messages of MPI do.
+  void exchange_keys(std::int64_t shifts) {
+    exchange("all_gather", "keys and values");
+    exchange("shift", "keys and values", shifts);
+  }
+  void exchange_gradients_of_keys(std::int64_t shifts) {
+    exchange("reduce_scatter", "gradients of keys and values");
+    exchange("shift", "gradients of keys and values", shifts);
   }
   void exchange_all(std::string_view operation, std::string_view region) {
     exchange(operation, region, std::numeric_limits<std::int64_t>::max());
@@ -53,17 +63,19 @@ class Program {
 
  private:
   double seconds_of_one(const Calls& c) const {
-    return seconds_of(c, m_links[static_cast<std::size_t>(c.axis)]) / static_cast<double>(c.calls);
+    return seconds_of(c, m_links[static_cast<std::size_t>(c.axis)], ranks_along(c.axis, m_grid)) /
+           static_cast<double>(c.calls);
   }
 
   const std::vector<Calls>& m_calls;
   const Links& m_links;
+  const GridIndex& m_grid;
   SimulatedProgram m_operations;
 };
 
 // A layer has two halves, attention and MLP, which are taken to last as long.
-void add_layer_forward(const KernelTimes& times, Program& program) {
-  program.exchange("all_gather", "keys and values");
+void add_layer_forward(const StepShape& step, const KernelTimes& times, Program& program) {
+  program.exchange_keys(step.grid.context - 1);
   for (int half = 0; half < 2; ++half) {
     program.exchange("all_gather", "tokens");
     program.compute(times.forward / 2);
@@ -71,13 +83,14 @@ void add_layer_forward(const KernelTimes& times, Program& program) {
   }
 }
 
-void add_layer_backward(const KernelTimes& times, bool splits, Program& program) {
+void add_layer_backward(const StepShape& step, const KernelTimes& times, Program& program) {
+  const bool splits = splits_backward(step.pipeline.schedule);
   for (int half = 0; half < 2; ++half) {
     // Those of the gradients, and of the inputs for the gradients of weights.
     program.exchange("all_gather", "tokens", splits ? 1 : 2);
-    if (half == 1) program.exchange("all_gather", "keys and values");
+    if (half == 1) program.exchange_keys(step.grid.context - 1);
     program.compute((times.backward - (splits ? times.weights : 0)) / 2);
-    if (half == 1) program.exchange("reduce_scatter", "gradients of keys and values");
+    if (half == 1) program.exchange_gradients_of_keys(step.grid.context - 1);
     program.sum("gradients of activations");
   }
 }
@@ -91,7 +104,7 @@ void add_weights(const KernelTimes& times, Program& program) {
 class Stage {
  public:
   Stage(const StepShape& step, const KernelTimes& times, const Links& links)
-      : m_step(step), m_times(times), m_calls(step_calls(step)), m_program(m_calls, links) {}
+      : m_step(step), m_times(times), m_calls(step_calls(step)), m_program(m_calls, links, step.grid) {}
 
   SimulatedProgram program() {
     m_program.exchange_all("gather_values", "counts");
@@ -124,7 +137,7 @@ class Stage {
       m_program.sum("embedding");
     else
       m_program.receive(neighbour(-1), Message::states);
-    for_layers(part, [&] { add_layer_forward(m_times, m_program); });
+    for_layers(part, [&] { add_layer_forward(m_step, m_times, m_program); });
     if (!is_last_part(m_step, part)) m_program.send(neighbour(1), Message::states);
   }
 
@@ -136,8 +149,7 @@ class Stage {
     } else {
       m_program.receive(neighbour(1), Message::gradients);
     }
-    for_layers(part,
-               [&] { add_layer_backward(m_times, splits_backward(m_step.pipeline.schedule), m_program); });
+    for_layers(part, [&] { add_layer_backward(m_step, m_times, m_program); });
     if (is_first_part(m_step, part))
       m_program.exchange("all_gather", "tokens");
     else
@@ -191,8 +203,9 @@ std::vector<int> groups_of(const GridIndex& place, const GridIndex& grid) {
 
 }  // namespace
 
-double seconds_of(const Calls& calls, const Link& link) {
+double seconds_of(const Calls& calls, const Link& link, int ranks) {
   const auto count = static_cast<double>(calls.calls), bytes = static_cast<double>(calls.bytes);
+  if (calls.operation == "shift") return count * link.latency / (ranks - 1) + bytes * link.seconds_per_byte;
   if (calls.operation == "all_reduce")
     return 2 * count * link.latency + bytes / 2 * (link.seconds_per_byte + link.seconds_per_summed);
   const bool sums = calls.operation == "reduce_scatter" || calls.operation == "reduce_shards";

@@ -31,8 +31,8 @@ struct Link {
 using Links = std::array<Link, call_axes>;
 
 /// Seconds of some calls of a step once all ranks are there: an operation is one exchange, or two of an `all_reduce`, of
-/// which the first is summed.
-double seconds_of(const Calls& calls, const Link& link);
+/// which the first is summed; a `shift` is one of the messages that each of `ranks` sends to the others in an exchange.
+double seconds_of(const Calls& calls, const Link& link, int ranks);
 
 /// The programs of all ranks in a step. The last stage has the time of the ends: the head's products take most of it.
 /// \param stages  of the first rank of each stage; the others of a stage send as much

@@ -66,6 +66,23 @@ class CallList {
   std::vector<Calls> m_calls;
 };
 
+// Keys and values, in `count` layers: in forward, and in backward with their gradients.
+void add_keys(const StepShape& step, std::int64_t count, CallList& list) {
+  const std::int64_t width = 2 * step.config.num_key_value_heads / step.grid.tensor * step.config.head_dim;
+  const auto elements = static_cast<std::uint64_t>(own_tokens(step) * width);
+  const std::int64_t others = step.grid.context - 1;
+  if (step.exchange == ContextExchange::ring) {
+    list.add("shift", "keys and values", CallAxis::context, 2 * others * count, elements * step.stored_bytes);
+    // Sums on their way.
+    list.add("shift", "gradients of keys and values", CallAxis::context, others * count,
+             elements * step.computed_bytes);
+    return;
+  }
+  const std::uint64_t bytes = static_cast<std::uint64_t>(others) * elements * step.stored_bytes;
+  list.add("all_gather", "keys and values", CallAxis::context, 2 * count, bytes);
+  list.add("reduce_scatter", "gradients of keys and values", CallAxis::context, count, bytes);
+}
+
 // `layers` in each of `micro_batches`.
 void add_layers(const StepShape& step, std::int64_t layers, std::int64_t micro_batches, CallList& list) {
   const std::int64_t count = layers * micro_batches;
@@ -73,11 +90,7 @@ void add_layers(const StepShape& step, std::int64_t layers, std::int64_t micro_b
   list.add_sum("gradients of activations", 2 * count);
   // Of both inputs in forward, and for backward with both gradients; gradients of weights that wait need all again.
   list.add_gather((splits_backward(step.pipeline.schedule) ? 8 : 6) * count);
-  const std::int64_t width = 2 * step.config.num_key_value_heads / step.grid.tensor * step.config.head_dim;
-  const std::uint64_t keys = static_cast<std::uint64_t>(step.grid.context - 1) *
-                             static_cast<std::uint64_t>(own_tokens(step) * width) * step.stored_bytes;
-  list.add("all_gather", "keys and values", CallAxis::context, 2 * count, keys);
-  list.add("reduce_scatter", "gradients of keys and values", CallAxis::context, count, keys);
+  add_keys(step, count, list);
 }
 
 // Embedding, head and loss, on the stages that have them.

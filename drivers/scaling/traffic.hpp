@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kformer/core/enum_names.hpp"
+#include "kformer/core/types/context_exchange.hpp"
 #include "kformer/model/layer_options.hpp"
 #include "kformer/model/llama_config.hpp"
 #include "kformer/parallel/pipeline_schedule.hpp"
@@ -29,17 +30,18 @@ struct TrainedArrays {
 
 /// What determines the messages of a rank.
 struct StepShape {
-  LlamaConfig config;                              ///< of the whole model
-  LayerShape micro_batch{};                        ///< of whole sequences
-  std::int64_t micro_batches = 1;                  ///< of a rank in a step
-  GridIndex grid, place;                           ///< all ranks, and this one
-  int zero = 0;                                    ///< stage of ZeRO
-  bool sequence = false;                           ///< whether ranks along `tensor` divide states
-  PipelineShape pipeline{};                        ///< the stages, and the order of their work
-  std::size_t stored_bytes = 4;                    ///< of a weight or an activation
-  std::size_t computed_bytes = 4;                  ///< of a gradient of a weight
-  std::size_t chunk_bytes = std::size_t(4) << 20;  ///< `CollectivesOptions::chunk_bytes`
-  TrainedArrays arrays;                            ///< of the rank
+  LlamaConfig config;                                      ///< of the whole model
+  LayerShape micro_batch{};                                ///< of whole sequences
+  std::int64_t micro_batches = 1;                          ///< of a rank in a step
+  GridIndex grid, place;                                   ///< all ranks, and this one
+  int zero = 0;                                            ///< stage of ZeRO
+  bool sequence = false;                                   ///< whether ranks along `tensor` divide states
+  ContextExchange exchange = ContextExchange::all_gather;  ///< of keys and values, among ranks along `context`
+  PipelineShape pipeline{};                                ///< the stages, and the order of their work
+  std::size_t stored_bytes = 4;                            ///< of a weight or an activation
+  std::size_t computed_bytes = 4;                          ///< of a gradient of a weight
+  std::size_t chunk_bytes = std::size_t(4) << 20;          ///< `CollectivesOptions::chunk_bytes`
+  TrainedArrays arrays;                                    ///< of the rank
 };
 
 /// Which ranks take part in a call: along an axis; all that share weights; all stages, their ends, two that follow each

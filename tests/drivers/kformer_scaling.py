@@ -145,9 +145,21 @@ class Grids(ScalingTest):
                    ranks=4)
         self.check_numbers(2)
 
+    def test_keys_that_go_round(self):
+        for settings in (["sweep.zero=1", 'precision.storage="bf16"'],
+                         ["model.num_hidden_layers=4", 'sweep.schedule="zero_bubble"', "sweep.sequence=true"]):
+            self.study('grids = ["1x2x1", "1x4x1", "1x2x2", "2x2x1", "1x2x1x2"]\ncontext_exchange = "ring"\n', *settings, ranks=4)
+            self.check_numbers(5)
+            with h5py.File(self.folder / "deck.h5") as file:
+                self.assertEqual(words(file["cases/context_exchange"]), ["ring"] * 5)
+                self.assertIn("shift", texts(file["communication/operation"]))
+                self.assertEqual(file["simulation/grids/simulated_time"].size, 5)
+        output = self.study('grids = ["1x1x1", "1x2x1"]\ncontext_exchange = "ring"\n', "model.sliding_window=4", ranks=2)
+        self.assertIn("a window lies across the parts of a ring", output)
+
     def test_layers(self):
-        for sequence in ("false", "true"):
-            self.study('grids = ["1x1x1", "1x1x2", "1x2x1", "1x2x2"]\nwhat = "layer"\n', f"sweep.sequence={sequence}", ranks=4)
+        for settings in ([], ["sweep.sequence=true"], ['sweep.context_exchange="ring"']):
+            self.study('grids = ["1x1x1", "1x1x2", "1x2x1", "1x2x2"]\nwhat = "layer"\n', *settings, ranks=4)
             self.check_numbers(4)
         with h5py.File(self.folder / "deck.h5") as file:
             self.assertNotIn("simulation", file)

@@ -297,7 +297,31 @@ class DividedModels(GridsTest):
         self.check_plan(KEYS + "[adapter]\nrank = 24\n", self.planned_grids("adapter.rank=24"),
                         ((4, 1, 1, 1, 1), (2, 1, 2, 1, 1), (2, 1, 2, 2, 1)))
         ring = 'parallel.context_exchange="ring"'
-        self.check_plan(KEYS, self.planned_grids(ring), ((1, 4, 1, 0, 1),), ring)
+        rings = self.planned_grids(ring)
+        self.check_plan(KEYS, rings, ((1, 4, 1, 0, 1),), ring)
+        self.check_exchanges(grids, rings)
+
+    def check_exchanges(self, grids, rings):
+        """A plan takes a ring where keys and values of all tokens do not fit, and one that a deck asks for."""
+        divided = grids["context"] > 1
+        self.assertEqual(set(grids["context_exchange"]), {0})
+        self.assertEqual(rings["context_exchange"].tolist(), divided.astype(int).tolist())
+
+        def bytes_of(plan):
+            return {tuple(int(plan[axis][i]) for axis in ("data", "context", "tensor", "zero", "pipeline")): int(plan["predicted_bytes"][i])
+                    for i in range(len(plan["time"]))}
+
+        gathered, round_ = bytes_of(grids), bytes_of(rings)
+        self.assertEqual(gathered.keys(), round_.keys())
+        smaller = [grid for grid in gathered if round_[grid] < gathered[grid]]
+        self.assertTrue(smaller)
+        grid = smaller[0]
+        plan = self.planned_grids(f'memory.budget="{(gathered[grid] + round_[grid]) // 2}"')
+        exchange = {key: int(e) for key, e in zip(bytes_of(plan), plan["context_exchange"])}
+        self.assertEqual(exchange[grid], 1)
+        self.assertEqual(bytes_of(plan)[grid], round_[grid])
+        for other in gathered:
+            self.assertEqual(bytes_of(plan)[other], (round_ if exchange[other] else gathered)[other])
 
     def check_plan(self, keys, grids, some, *settings):
         found = {tuple(int(grids[axis][i]) for axis in ("data", "context", "tensor", "zero", "pipeline")): i

@@ -2,7 +2,8 @@
 """Trainings of several ranks: they have the bits of one in the fixed order, continue from each other's checkpoints, need the
 memory of their forecast and send the bytes of the formulae; a rank that is lost ends the others.
 
-ctest runs this with the program in KFORMER_TRAIN, mpiexec in KFORMER_MPIEXEC and the sources in KFORMER_SOURCE.
+ctest runs this with the program in KFORMER_TRAIN, mpiexec in KFORMER_MPIEXEC, the library of failing_new.cpp in
+KFORMER_FAILING_NEW and the sources in KFORMER_SOURCE.
 """
 
 import os
@@ -38,9 +39,10 @@ NCCL_REFUSED = "error: 'parallel.backend' = \"nccl\" "
 
 @unittest.skipIf(MPIEXEC is None, "the build has no MPI")
 class RanksTest(TrainTest):
-    def start(self, ranks, keys, *settings, **options):
+    def start(self, ranks, keys, *settings, launcher=(), **options):
+        """`launcher`: what starts each rank."""
         self.deck(keys)
-        command = [] if ranks is None else [MPIEXEC, "-n", str(ranks)]
+        command = [] if ranks is None else [MPIEXEC, "-n", str(ranks), *launcher]
         return subprocess.Popen([*command, self.PROGRAM, "deck.toml", *set_options(*settings)], cwd=self.folder,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", **options)
 
@@ -223,11 +225,14 @@ class Checkpoints(RanksTest):
         for number, sentence in (
                 (signal.SIGSTOP, r"rank 0 of 'world' \(2 ranks\) waited 2 s in vain for .*rank 1"),
                 # So does the system where memory runs out. The launcher names the rank.
-                (signal.SIGKILL, r"(?i)rank 1.*signal 9|signal 9.*rank 1|KILLED BY SIGNAL: 9")):
+                (signal.SIGKILL, r"(?i)rank 1.*signal 9|signal 9.*rank 1|KILLED BY SIGNAL: 9"),
+                # Where an allocation fails.
+                (signal.SIGUSR2, r"error: memory ran out \(std::bad_alloc\).*rank 1 of 2 ends with exit code 6, and ends the others")):
             with self.subTest(number=number):
                 shutil.rmtree(self.folder / "saved")
                 shutil.rmtree(self.folder / "model")
-                with self.start(2, self.KEYS, *fixed, "schedule.steps=120", "parallel.timeout_s=2") as run:
+                with self.start(2, self.KEYS, *fixed, "schedule.steps=120", "parallel.timeout_s=2",
+                                launcher=("env", f"LD_PRELOAD={os.environ['KFORMER_FAILING_NEW']}")) as run:
                     self.wait_for_steps()
                     self.signal_rank(1, number)
                     output = run.communicate(timeout=60)[0]

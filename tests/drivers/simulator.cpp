@@ -184,9 +184,35 @@ BOOST_AUTO_TEST_CASE(an_all_reduce_takes_as_long_as_in_a_ring) {
     BOOST_TEST(static_cast<double>(calls.bytes) == 2 * bytes * (n - 1) / n);
     const Link link = links_on(machine, {.tensor = n})[static_cast<std::size_t>(CallAxis::tensor)];
     const double latency = inside ? 1e-6 : 1e-5, bandwidth = inside ? 1e10 : 1e9;
-    BOOST_TEST(seconds_of(calls, link) == 2 * (n - 1) * (latency + bytes / n / bandwidth),
+    BOOST_TEST(seconds_of(calls, link, n) == 2 * (n - 1) * (latency + bytes / n / bandwidth),
                boost::test_tools::tolerance(1e-12));
   }
+}
+
+// All messages of an exchange at once, or one after the other.
+BOOST_AUTO_TEST_CASE(a_ring_takes_as_long_as_a_gather_without_computing) {
+  const Link link{.latency = 0.5, .seconds_per_byte = 0.25, .seconds_per_summed = 7};
+  for (const int n : {2, 3, 8}) {
+    const auto sent = static_cast<std::uint64_t>(8 * (n - 1));
+    const double seconds = seconds_of({"all_gather", "x", CallAxis::context, 1, sent}, link, n);
+    BOOST_TEST(seconds == 0.5 + 2 * (n - 1));
+    BOOST_TEST(seconds_of({"shift", "x", CallAxis::context, n - 1, sent}, link, n) == seconds);
+  }
+  // In three layers: keys and values in forward and in backward, and their gradients.
+  StepShape gathers = step(1, 4, 1, 1), shifts = gathers;
+  shifts.exchange = ContextExchange::ring;
+  Links links{};
+  links[static_cast<std::size_t>(CallAxis::context)] = {
+      .latency = 1, .seconds_per_byte = 1, .seconds_per_summed = 1};
+  const auto seconds = [&](const StepShape& shape) {
+    return simulate(step_program({shape}, KernelTimes{}, links, 0)).seconds;
+  };
+  const double bytes = 3 * 16 * 2 * 64 * 4;
+  BOOST_TEST(seconds(gathers) == 3 * 3 * (1 + bytes));
+  BOOST_TEST(seconds(shifts) == seconds(gathers), boost::test_tools::tolerance(1e-12));
+  // Gradients of two bytes are sums of four on their way.
+  for (StepShape* shape : {&gathers, &shifts}) shape->stored_bytes = 2;
+  BOOST_TEST(seconds(shifts) == seconds(gathers) + 3 * bytes / 2, boost::test_tools::tolerance(1e-12));
 }
 
 BOOST_AUTO_TEST_CASE(bytes_are_those_of_the_formulae) {
@@ -200,9 +226,15 @@ BOOST_AUTO_TEST_CASE(bytes_are_those_of_the_formulae) {
   const std::uint64_t tokens = 32, sum = tokens * 64 * 4, all = 8192 * 16 * 4;
   BOOST_TEST(of("all_reduce", "activations") == 2 * 3 * 3 * sum);
   BOOST_TEST(of("all_reduce", "gradients of activations") == (2 * 3 + 1) * 3 * sum);
-  BOOST_TEST(of("all_gather", "keys and values") == 2 * 3 * 3 * tokens * 2 * 4 * 8 * 4);
+  const std::uint64_t keys = tokens * 2 * 4 * 8 * 4;
+  BOOST_TEST(of("all_gather", "keys and values") == 2 * 3 * 3 * keys);
+  BOOST_TEST(of("reduce_scatter", "gradients of keys and values") == 3 * 3 * keys);
   BOOST_TEST(of("reduce_shards", "gradients") == all * 7 / 8);
   BOOST_TEST(of("gather_shards", "gradients") == all * 7 / 8);
+  shape.exchange = ContextExchange::ring;
+  BOOST_TEST(of("all_gather", "keys and values") == 0);
+  BOOST_TEST(of("shift", "keys and values") == 2 * 3 * 3 * keys);
+  BOOST_TEST(of("shift", "gradients of keys and values") == 3 * 3 * keys);
   shape.zero = 2;
   BOOST_TEST(of("reduce_shards", "gradients") == 3 * all * 7 / 8);
   BOOST_TEST(of("gather_shards", "weights") == all * 7 / 8);

@@ -47,6 +47,8 @@ struct ScalingSweepTable {
   std::vector<std::string> grids;  ///< data x context x tensor x pipeline each
   std::int64_t zero = 0;           ///< stage of ZeRO
   bool sequence = false;           ///< whether ranks of tensor divide states, too
+  ContextExchange context_exchange =
+      ContextExchange::all_gather;  ///< of keys and values, among those of context
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;  ///< of the stages
   std::int64_t parts = 1;                                                  ///< of the model on each stage
   ScalingKind scaling = ScalingKind::strong;                               ///< how work depends on the grid

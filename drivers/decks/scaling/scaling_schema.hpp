@@ -33,6 +33,10 @@ void describe(V& v, ScalingSweepTable& t) {
   v.key({.name = "sequence",
          .help = "ranks along tensor divide the tokens of states, as `parallel.sequence` of `train`"},
         t.sequence);
+  v.key({.name = "context_exchange",
+         .help =
+             "how keys and values reach other ranks along context, as `parallel.context_exchange` of `train`"},
+        t.context_exchange);
   v.key({.name = "schedule", .help = "order in which the stages work, as `parallel.schedule` of `train`"},
         t.schedule);
   v.key({.name = "parts",
