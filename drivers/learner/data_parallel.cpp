@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "learner/data_parallel.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -44,6 +45,9 @@ void share_among(const RankGrid& grid, const PlanParallelTable& table, std::int6
                              .schedule = table.schedule,
                              .parts = static_cast<int>(table.parts),
                              .micro_batches = options.micro_batches};
+  // No rank samples more completions than it learns from.
+  if (task.sampler)
+    task.sampler->batch = std::min(task.sampler->batch, options.micro_batches * task.trainer.shape.batch);
   // A rank with one micro-batch overwrites its gradients.
   if (micro_batches > 1 && options.micro_batches == 1) task.trainer.layer.accumulate = false;
   if (!task.checkpoints) return;

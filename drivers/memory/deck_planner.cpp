@@ -166,6 +166,7 @@ class DeckPlanner final : public MemoryPlanner {
                                                const PlanParallelTable& grid,
                                                std::optional<std::size_t> limit) const {
     const LeafShares shares{micro_batches(point), static_cast<int>(grid.data), grid.zero == 2};
+    if (Impl::schema::objective_fault(grid, m_deck.objective.kind)) return {};
     const bool idle = shares.count(shares.ranks - 1) == 0;
     const bool disorder = grid.order == SumOrder::fixed && !shares.keep_order();
     if (idle || disorder || point.context % (2 * grid.context) != 0) return {};

@@ -26,15 +26,15 @@ class TokenObjective final : public TrainingObjective {
 
 void TrainingObjective::begin(Learner&, const TrainingData&, const std::function<bool()>&) {}
 
-std::unique_ptr<TrainingObjective> make_objective(const TrainDeck& deck) {
+std::unique_ptr<TrainingObjective> make_objective(const TrainDeck& deck, const SequenceRanks& ranks) {
   switch (deck.objective.kind) {
     case ObjectiveKind::next_token:
     case ObjectiveKind::completion:
       break;
     case ObjectiveKind::dpo:
-      return make_preference_objective(deck);
+      return make_preference_objective(deck, ranks);
     case ObjectiveKind::grpo:
-      return make_policy_objective(deck);
+      return make_policy_objective(deck, ranks);
   }
   return std::make_unique<TokenObjective>();
 }

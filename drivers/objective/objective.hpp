@@ -11,6 +11,7 @@
 #include "decks/train/train_deck.hpp"
 #include "generate/prompt_encoder.hpp"
 #include "learner/learner.hpp"
+#include "objective/sequence_ranks.hpp"
 #include "objective/sequence_source.hpp"
 
 /// \file
@@ -39,12 +40,6 @@ struct ObjectiveStep : StepReport {
   Figures figures;  ///< of its sequences, before the update
 };
 
-/// Some sequences of a set.
-struct SequenceBatch {
-  std::span<const TokenSequence> sequences;
-  std::span<const std::int64_t> indices;  ///< of each in its set
-};
-
 /// What an objective says of validation data.
 struct Judgement {
   double weight = 0;  ///< target tokens or pairs; 0: there is nothing to judge
@@ -69,21 +64,22 @@ class TrainingObjective {
   /// Whether `begin` reads the weights that the training began with.
   virtual bool needs_first_weights() const { return false; }
   /// Called once, with these weights.
-  /// \param stop whether to give up: then there will be no step
+  /// \param stop whether to give up: then there will be no step. Ranks give up together
   virtual void begin(Learner& learner, const TrainingData& data, const std::function<bool()>& stop);
-  /// Learns from sequences of the training data.
+  /// Learns from sequences of the training data. What it returns is of all ranks that share the step.
   virtual ObjectiveStep step(Learner& learner, const SequenceBatch& batch) = 0;
-  /// Judges some sequences of the validation data; those that belong together are together.
+  /// Judges some sequences of the validation data; those that belong together are together. Other ranks judge others.
   virtual Judgement judge(Learner& learner, const SequenceBatch& batch) = 0;
 };
 
 /// The objective of a deck.
-std::unique_ptr<TrainingObjective> make_objective(const TrainDeck& deck);
+/// \param ranks that share the sequences of a step
+std::unique_ptr<TrainingObjective> make_objective(const TrainDeck& deck, const SequenceRanks& ranks = {});
 
 /// `grpo`.
-std::unique_ptr<TrainingObjective> make_policy_objective(const TrainDeck& deck);
+std::unique_ptr<TrainingObjective> make_policy_objective(const TrainDeck& deck, const SequenceRanks& ranks);
 
 /// `dpo`.
-std::unique_ptr<TrainingObjective> make_preference_objective(const TrainDeck& deck);
+std::unique_ptr<TrainingObjective> make_preference_objective(const TrainDeck& deck, const SequenceRanks& ranks);
 
 }  // namespace kformer::drivers

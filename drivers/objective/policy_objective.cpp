@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <numeric>
 
@@ -32,28 +34,33 @@ double mean(std::span<const double> values) {
   return count > 0 ? sum / static_cast<double>(count) : unknown;
 }
 
+/// How completions did.
+struct Scores {
+  std::vector<double> rewards{};            ///< Σ weight · reward
+  std::vector<std::vector<double>> each{};  ///< by reward
+  double tokens = 0;                        ///< of all completions
+  double truncated = 0;                     ///< completions that `max_new_tokens` cut off
+
+  /// Of a number that is summed over the completions.
+  double mean_of(double sum) const {
+    return sum / static_cast<double>(std::max<std::size_t>(1, rewards.size()));
+  }
+};
+
 /// Completions of the model, and what they were rewarded with.
 struct Samples {
-  std::vector<TokenSequence> sequences;     ///< prompt and completion; the tokens of completions are targets
-  std::vector<double> logp;                 ///< of them, as the sampler says
-  std::vector<std::uint8_t> mask;           ///< of them; 0: they do not count
-  std::vector<std::int64_t> offsets{0};     ///< the first of each completion; the end
-  std::vector<double> rewards;              ///< Σ weight · reward
-  std::vector<std::vector<double>> each{};  ///< by reward
-  std::int64_t truncated = 0;               ///< completions that `max_new_tokens` cut off
-
-  double completion_tokens() const {
-    return static_cast<double>(offsets.back()) / static_cast<double>(std::max<std::size_t>(1, rewards.size()));
-  }
-  double truncated_share() const {
-    return static_cast<double>(truncated) / static_cast<double>(std::max<std::size_t>(1, rewards.size()));
-  }
+  std::vector<TokenSequence> sequences;  ///< prompt and completion; the tokens of completions are targets
+  std::vector<double> logp;              ///< of them, as the sampler says
+  std::vector<std::uint8_t> mask;        ///< of them; 0: they do not count
+  std::vector<std::int64_t> offsets{0};  ///< the first of each completion; the end
+  Scores scores;
 };
 
 class PolicyObjective final : public TrainingObjective {
  public:
-  explicit PolicyObjective(const TrainDeck& deck)
-      : m_policy(*deck.policy),
+  PolicyObjective(const TrainDeck& deck, SequenceRanks ranks)
+      : m_ranks(std::move(ranks)),
+        m_policy(*deck.policy),
         m_rewards_of_deck(deck.rewards.begin(), deck.rewards.end()),
         m_seq_len(static_cast<std::size_t>(deck.batch.seq_len)),
         m_options{.kind = m_policy.loss,
@@ -100,14 +107,14 @@ class PolicyObjective final : public TrainingObjective {
     if (update == 0) sample_groups(learner, batch);
     std::vector<double> reference;
     if (m_policy.beta > 0) reference = learner.log_probabilities(m_samples.sequences, AdapterUse::off).values;
-    const PolicyBatch all = policy_batch({.logp = m_samples.logp,
-                                          .mask = m_samples.mask,
-                                          .offsets = m_samples.offsets,
-                                          .advantages = m_advantages.advantages});
+    const PolicyBatch all = batch_of_step();
     PolicyStatistics statistics;
     std::int64_t unequal = 0;
     const auto objective = [&](std::size_t first, const LogProbabilities& logp) {
-      const auto begin = static_cast<std::size_t>(m_samples.offsets[first]), count = logp.values.size();
+      const auto own =
+          std::ranges::lower_bound(batch.places, static_cast<std::int64_t>(first)) - batch.places.begin();
+      const auto begin = static_cast<std::size_t>(m_samples.offsets[static_cast<std::size_t>(own)]),
+                 count = logp.values.size();
       const auto part = [&](const auto& values) {
         return values.empty() ? std::span(values) : std::span(values).subspan(begin, count);
       };
@@ -124,14 +131,16 @@ class PolicyObjective final : public TrainingObjective {
       return ObjectiveShare{loss.loss, loss.dlogp};
     };
     ObjectiveStep result{learner.step(m_samples.sequences, objective)};
-    result.figures = figures_of(m_samples);
-    result.figures["equal_groups"] = static_cast<double>(m_advantages.equal_groups * m_policy.group_size) /
-                                     static_cast<double>(m_samples.rewards.size());
+    statistics = of_step(statistics);
+    result.figures = figures_of(m_scores);
+    result.figures["equal_groups"] =
+        m_scores.mean_of(static_cast<double>(m_advantages.equal_groups * m_policy.group_size));
     result.figures["ratio"] = statistics.mean_ratio();
     result.figures["clip_low"] = statistics.low_clip_fraction();
     result.figures["clip_high"] = statistics.high_clip_fraction();
     result.figures["kl"] = statistics.mean_kl();
-    result.figures["unequal_logp"] = update == 0 ? static_cast<double>(unequal) : unknown;
+    const double unequal_of_step = sum(static_cast<double>(unequal));
+    result.figures["unequal_logp"] = update == 0 ? unequal_of_step : unknown;
     return result;
   }
 
@@ -139,35 +148,76 @@ class PolicyObjective final : public TrainingObjective {
   Judgement judge(Learner& learner, const SequenceBatch& batch) override {
     const Samples samples =
         sample(learner, batch, *m_validation, 1, evaluation_streams + batch.indices.front());
-    Figures figures = figures_of(samples);
+    Figures figures = figures_of(samples.scores);
     const double reward = figures.at("reward");
     if (std::isnan(reward)) return {};
     for (const FigureColumn& column : m_columns) figures.try_emplace(column.name, unknown);
-    return {
-        .weight = static_cast<double>(samples.rewards.size()), .loss = -reward, .figures = std::move(figures)};
+    return {.weight = static_cast<double>(samples.scores.rewards.size()),
+            .loss = -reward,
+            .figures = std::move(figures)};
   }
 
  private:
+  // A group may lie on several ranks.
   void sample_groups(Learner& learner, const SequenceBatch& batch) {
-    const auto sequences = static_cast<std::int64_t>(batch.sequences.size());
     m_samples = sample(learner, batch, *m_train, m_policy.group_size,
-                       learner.steps_done() / m_policy.updates * sequences);
-    m_advantages = group_advantages(m_samples.rewards, m_policy.group_size, m_policy.scale_rewards);
+                       learner.steps_done() / m_policy.updates * batch.in_step);
+    const Scores& own = m_samples.scores;
+    m_scores = {.rewards = m_ranks.of_step(batch, own.rewards),
+                .tokens = sum(own.tokens),
+                .truncated = sum(own.truncated)};
+    for (const std::vector<double>& rewards : own.each)
+      m_scores.each.push_back(m_ranks.of_step(batch, rewards));
+    m_advantages = group_advantages(m_scores.rewards, m_policy.group_size, m_policy.scale_rewards);
   }
 
-  // A completion of each prompt, from the streams `first_stream` on.
+  double sum(double own) const { return m_ranks.sum(std::span(&own, 1)).front(); }
+
+  PolicyBatch batch_of_step() const {
+    const std::vector<double> advantages(m_samples.sequences.size());  // are not read
+    const PolicyBatch own = policy_batch({.logp = m_samples.logp,
+                                          .mask = m_samples.mask,
+                                          .offsets = m_samples.offsets,
+                                          .advantages = advantages});
+    return {static_cast<std::int64_t>(sum(static_cast<double>(own.completions))), sum(own.tokens)};
+  }
+
+  PolicyStatistics of_step(const PolicyStatistics& s) const {
+    const auto sums = m_ranks.sum(std::array{static_cast<double>(s.tokens), static_cast<double>(s.clipped_low),
+                                             static_cast<double>(s.clipped_high), s.ratio_sum, s.kl_sum});
+    return {.tokens = static_cast<std::int64_t>(sums[0]),
+            .clipped_low = static_cast<std::int64_t>(sums[1]),
+            .clipped_high = static_cast<std::int64_t>(sums[2]),
+            .ratio_sum = sums[3],
+            .kl_sum = sums[4]};
+  }
+
+  // A completion of each prompt, whose place says which of the streams from `first_stream` on it draws from.
   Samples sample(Learner& learner, const SequenceBatch& batch, const PromptDataset& prompts,
                  std::int64_t group_size, std::int64_t first_stream) {
-    std::vector<std::vector<std::int32_t>> tokens;
-    for (const TokenSequence& s : batch.sequences) tokens.push_back(s.ids);
     Samples samples;
-    samples.each.resize(m_rewards_of_deck.size());
-    const auto completions = learner.sample(tokens, first_stream);
+    samples.scores.each.resize(m_rewards_of_deck.size());
+    const std::vector<GeneratedSequence> completions = complete(learner, batch, first_stream);
     for (std::size_t i = 0; i < completions.size(); ++i) {
       add(completions[i], samples);
       judge(completions[i], prompts.at(batch.indices[i] / group_size), samples);
     }
     return samples;
+  }
+
+  // The streams of a call follow each other, and so do some of the places at a time.
+  static std::vector<GeneratedSequence> complete(Learner& learner, const SequenceBatch& batch,
+                                                 std::int64_t first_stream) {
+    std::vector<GeneratedSequence> all;
+    std::vector<std::vector<std::int32_t>> prompts;
+    for (std::size_t i = 0; i < batch.sequences.size(); ++i) {
+      prompts.push_back(batch.sequences[i].ids);
+      if (i + 1 < batch.sequences.size() && batch.places[i + 1] == batch.places[i] + 1) continue;
+      std::ranges::move(learner.sample(prompts, first_stream + batch.places[i] + 1 - std::ssize(prompts)),
+                        std::back_inserter(all));
+      prompts.clear();
+    }
+    return all;
   }
 
   void add(const GeneratedSequence& s, Samples& samples) const {
@@ -180,7 +230,8 @@ class PolicyObjective final : public TrainingObjective {
       samples.logp.push_back(s.log_probabilities[i]);
       samples.mask.push_back(cut && m_policy.mask_truncated ? 0 : 1);
     }
-    samples.truncated += cut;
+    samples.scores.truncated += cut;
+    samples.scores.tokens += static_cast<double>(s.new_tokens());
     samples.offsets.push_back(std::ssize(samples.logp));
     samples.sequences.push_back(std::move(sequence));
   }
@@ -192,18 +243,19 @@ class PolicyObjective final : public TrainingObjective {
     const std::string text = m_encoder->tokenizer().decode(ids);
     const RewardScore score =
         m_rewards->score({.prompt = prompt, .completion = text, .tokens = s.new_tokens()});
-    samples.rewards.push_back(score.total);
-    for (std::size_t i = 0; i < score.each.size(); ++i) samples.each[i].push_back(score.each[i]);
+    samples.scores.rewards.push_back(score.total);
+    for (std::size_t i = 0; i < score.each.size(); ++i) samples.scores.each[i].push_back(score.each[i]);
   }
 
-  Figures figures_of(const Samples& samples) const {
-    Figures figures{{"reward", mean(samples.rewards)},
-                    {"completion_tokens", samples.completion_tokens()},
-                    {"truncated", samples.truncated_share()}};
-    for (std::size_t i = 0; i < m_reward_names.size(); ++i) figures[m_reward_names[i]] = mean(samples.each[i]);
+  Figures figures_of(const Scores& scores) const {
+    Figures figures{{"reward", mean(scores.rewards)},
+                    {"completion_tokens", scores.mean_of(scores.tokens)},
+                    {"truncated", scores.mean_of(scores.truncated)}};
+    for (std::size_t i = 0; i < m_reward_names.size(); ++i) figures[m_reward_names[i]] = mean(scores.each[i]);
     return figures;
   }
 
+  SequenceRanks m_ranks;
   PolicyTable m_policy;
   std::vector<RewardOptions> m_rewards_of_deck;
   std::size_t m_seq_len;
@@ -213,7 +265,8 @@ class PolicyObjective final : public TrainingObjective {
   const PromptEncoder* m_encoder = nullptr;
   const PromptDataset *m_train = nullptr, *m_validation = nullptr;
   std::optional<Rewards> m_rewards;
-  Samples m_samples;
+  Samples m_samples;  // of this rank
+  Scores m_scores;    // of the step, by place
   GroupAdvantages m_advantages;
 };
 
@@ -239,8 +292,8 @@ std::vector<FigureColumn> policy_figures(const std::vector<std::string>& rewards
   return figures;
 }
 
-std::unique_ptr<TrainingObjective> make_policy_objective(const TrainDeck& deck) {
-  return std::make_unique<PolicyObjective>(deck);
+std::unique_ptr<TrainingObjective> make_policy_objective(const TrainDeck& deck, const SequenceRanks& ranks) {
+  return std::make_unique<PolicyObjective>(deck, ranks);
 }
 
 }  // namespace kformer::drivers

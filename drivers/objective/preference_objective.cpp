@@ -21,26 +21,37 @@ const std::array<FigureColumn, 4> columns{
       "mean reward of chosen completions: beta times what log p exceeds that of the reference, in nats", when},
      {"rejected_reward", "mean reward of rejected completions", when}}};
 
-Figures figures_of(const PreferenceLoss& result) {
-  return {{"accuracy", result.accuracy},
-          {"margin", result.margin},
-          {"chosen_reward", result.chosen_reward},
-          {"rejected_reward", result.rejected_reward}};
+// Means over the pairs of a step, in the order of the columns.
+std::array<double, 4> means_of(const PreferenceLoss& result) {
+  return {result.accuracy, result.margin, result.chosen_reward, result.rejected_reward};
+}
+
+Figures figures_of(std::span<const double> means) {
+  Figures figures;
+  for (std::size_t i = 0; i < columns.size(); ++i) figures[columns[i].name] = means[i];
+  return figures;
 }
 
 /// Log-probabilities of the completions of a set by the reference model.
 class Reference {
  public:
-  /// Of the weights as they are now.
+  /// Of the weights as they are now. Each rank measures its micro-batches, and knows all.
   void measure(Learner& learner, const SequenceSource& data, std::int64_t micro_batch,
-               const std::function<bool()>& stop) {
+               const SequenceRanks& ranks, const std::function<bool()>& stop) {
     std::vector<TokenSequence> part;
-    for (std::int64_t first = 0; first < data.size() && !stop(); first += micro_batch) {
-      part.resize(static_cast<std::size_t>(std::min(micro_batch, data.size() - first)));
-      for (std::size_t i = 0; i < part.size(); ++i) data.read(first + static_cast<std::int64_t>(i), part[i]);
-      const LogProbabilities logp = learner.log_probabilities(part, AdapterUse::on);
-      for (std::size_t i = 0; i < part.size(); ++i) m_sums.push_back(logp.sum(i));
+    for (std::int64_t first = 0; first < data.size() && !stop(); first += micro_batch * ranks.count()) {
+      const std::int64_t own = first + micro_batch * ranks.rank();
+      part.resize(static_cast<std::size_t>(std::clamp<std::int64_t>(data.size() - own, 0, micro_batch)));
+      for (std::size_t i = 0; i < part.size(); ++i) data.read(own + static_cast<std::int64_t>(i), part[i]);
+      std::vector<double> sums(static_cast<std::size_t>(micro_batch));
+      if (!part.empty()) {
+        const LogProbabilities logp = learner.log_probabilities(part, AdapterUse::on);
+        for (std::size_t i = 0; i < part.size(); ++i) sums[i] = logp.sum(i);
+      }
+      sums = ranks.gather(sums);
+      m_sums.insert(m_sums.end(), sums.begin(), sums.end());
     }
+    m_sums.resize(std::min(m_sums.size(), static_cast<std::size_t>(data.size())));
   }
   std::vector<double> of(std::span<const std::int64_t> indices) const {
     std::vector<double> sums;
@@ -54,8 +65,9 @@ class Reference {
 
 class PairObjective final : public TrainingObjective {
  public:
-  explicit PairObjective(const TrainDeck& deck)
-      : m_options{.kind = *deck.objective.loss,
+  PairObjective(const TrainDeck& deck, SequenceRanks ranks)
+      : m_ranks(std::move(ranks)),
+        m_options{.kind = *deck.objective.loss,
                   .beta = *deck.objective.beta,
                   .label_smoothing = *deck.objective.label_smoothing},
         m_adapters(deck.adapter.has_value()),
@@ -70,22 +82,27 @@ class PairObjective final : public TrainingObjective {
   double other_forwards() const override { return m_adapters ? 1 : 0; }
   bool needs_first_weights() const override { return !m_adapters; }
   void begin(Learner& learner, const TrainingData& data, const std::function<bool()>& stop) override {
-    m_train.measure(learner, *data.train, m_micro_batch, stop);
-    if (data.validation) m_validation.measure(learner, *data.validation, m_micro_batch, stop);
+    m_train.measure(learner, *data.train, m_micro_batch, m_ranks, stop);
+    if (data.validation) m_validation.measure(learner, *data.validation, m_micro_batch, m_ranks, stop);
   }
 
   ObjectiveStep step(Learner& learner, const SequenceBatch& batch) override {
-    PreferenceObjective objective(references(learner, batch, m_train), m_options);
+    // By their places in the step, of which the objective asks for those of this rank.
+    std::vector<double> of_step(static_cast<std::size_t>(batch.in_step));
+    const std::vector<double> own = references(learner, batch, m_train);
+    for (std::size_t i = 0; i < own.size(); ++i) of_step[static_cast<std::size_t>(batch.places[i])] = own[i];
+    PreferenceObjective objective(std::move(of_step), m_options);
     ObjectiveStep result{learner.step(batch.sequences, std::ref(objective))};
-    result.figures = figures_of(objective.result());
+    result.figures = figures_of(m_ranks.sum(means_of(objective.result())));
     return result;
   }
   Judgement judge(Learner& learner, const SequenceBatch& batch) override {
     PreferenceObjective objective(references(learner, batch, m_validation), m_options);
     objective(0, learner.log_probabilities(batch.sequences, AdapterUse::on));
     const PreferenceLoss& result = objective.result();
-    return {
-        .weight = static_cast<double>(result.pairs.size()), .loss = result.loss, .figures = figures_of(result)};
+    return {.weight = static_cast<double>(result.pairs.size()),
+            .loss = result.loss,
+            .figures = figures_of(means_of(result))};
   }
 
  private:
@@ -97,6 +114,7 @@ class PairObjective final : public TrainingObjective {
     return sums;
   }
 
+  SequenceRanks m_ranks;
   PreferenceOptions m_options;
   bool m_adapters;  // whether they learn
   std::int64_t m_micro_batch;
@@ -107,8 +125,9 @@ class PairObjective final : public TrainingObjective {
 
 std::vector<FigureColumn> preference_figures() { return {columns.begin(), columns.end()}; }
 
-std::unique_ptr<TrainingObjective> make_preference_objective(const TrainDeck& deck) {
-  return std::make_unique<PairObjective>(deck);
+std::unique_ptr<TrainingObjective> make_preference_objective(const TrainDeck& deck,
+                                                             const SequenceRanks& ranks) {
+  return std::make_unique<PairObjective>(deck, ranks);
 }
 
 }  // namespace kformer::drivers

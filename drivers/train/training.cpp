@@ -64,6 +64,22 @@ RankGrid grid_for(const TrainDeck& deck, const Ranks& ranks) {
   return grid_of(ranks.world(), deck.parallel ? &*deck.parallel : nullptr);
 }
 
+// Of ranks that divide a model, the first one counts.
+SequenceRanks sequence_ranks(Ranks& ranks, const RankGrid& grid) {
+  if (ranks.size() == 1) return {};
+  const auto count = static_cast<std::size_t>(grid.shape().data),
+             each = static_cast<std::size_t>(ranks.size()) / count;
+  return {grid.place().data, grid.shape().data, [&ranks, count, each](std::span<const double> own) {
+            const std::vector<double> all = ranks.gather(own, "an objective");
+            std::vector<double> of_models;
+            for (std::size_t model = 0; model < count; ++model) {
+              const auto first = all.begin() + static_cast<std::ptrdiff_t>(model * each * own.size());
+              of_models.insert(of_models.end(), first, first + std::ssize(own));
+            }
+            return of_models;
+          }};
+}
+
 void share_steps(const RankGrid& grid, const TrainDeck& deck, LearnerTask& task) {
   if (deck.parallel) share_among(grid, *deck.parallel, micro_batches_of_rank(deck).leaves, task);
 }
@@ -78,7 +94,7 @@ class Training {
         m_grid(grid_for(deck, ranks)),
         m_space(space),
         m_stop(deck.run.walltime_s),
-        m_objective(make_objective(deck)),
+        m_objective(make_objective(deck, sequence_ranks(ranks, m_grid))),
         m_results(file, space, m_objective->figures()) {
     checkpoints_of_another_run(deck);
     require_policy(space, deck.memory.recompute);
@@ -215,7 +231,7 @@ class Training {
     m_plan.adapter.reset();
     m_learner->prepare();
     if (m_objective->needs_first_weights())
-      m_objective->begin(*m_learner, m_plan.data, [this] { return m_stop.reason().has_value(); });
+      m_objective->begin(*m_learner, m_plan.data, [this] { return reason_to_stop().has_value(); });
     require_same_checkpoint(checkpoint ? checkpoint->step() : -1);
     if (!checkpoint) return;
     const std::string source = checkpoint->path().string();

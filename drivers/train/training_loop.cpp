@@ -87,12 +87,15 @@ class TrainingRun {
     const SequenceSource& data = *m_loop.data->train;
     const std::int64_t together = data.together();
     m_indices.clear();
+    m_places.clear();
     for (std::int64_t k = 0; k < shares.count(rank); ++k) {
       const std::int64_t leaf = shares.leaf(rank, k);
-      for (std::int64_t i = sequence(leaf); i < sequence(leaf + 1); ++i)
+      for (std::int64_t i = sequence(leaf); i < sequence(leaf + 1); ++i) {
         m_indices.push_back(m_order.at(i / together) * together + i % together);
+        m_places.push_back(i - first);
+      }
     }
-    const SequenceBatch batch = read(data);
+    const SequenceBatch batch = read(data, sequences);
     StepRecord record;
     const auto run = [&] {
       static_cast<ObjectiveStep&>(record) = m_loop.objective->step(*m_loop.learner, batch);
@@ -131,10 +134,13 @@ class TrainingRun {
     for (std::int64_t first = 0; first < count; first += part * m_loop.grid->shape().data) {
       if (stops()) return;
       const std::int64_t own = std::min(count, first + part * m_loop.grid->place().data);
-      m_indices.resize(static_cast<std::size_t>(std::min(part, count - own)));
+      const std::int64_t size = std::min(part, count - own);
+      m_indices.resize(static_cast<std::size_t>(size));
+      m_places.resize(m_indices.size());
       std::iota(m_indices.begin(), m_indices.end(), own);
+      std::iota(m_places.begin(), m_places.end(), 0);
       Judgement judgement;
-      if (!m_indices.empty()) judgement = m_loop.objective->judge(*m_loop.learner, read(data));
+      if (!m_indices.empty()) judgement = m_loop.objective->judge(*m_loop.learner, read(data, size));
       for (const Judgement& one : all_of(judgement)) {
         if (one.weight == 0) continue;
         weight += one.weight;
@@ -177,11 +183,11 @@ class TrainingRun {
     return judgements;
   }
 
-  // Those of m_indices.
-  SequenceBatch read(const SequenceSource& data) {
+  // Those of m_indices, which are all or some of a step.
+  SequenceBatch read(const SequenceSource& data, std::int64_t in_step) {
     m_batch.resize(m_indices.size());
     for (std::size_t i = 0; i < m_indices.size(); ++i) data.read(m_indices[i], m_batch[i]);
-    return {m_batch, m_indices};
+    return {m_batch, m_indices, m_places, in_step};
   }
 
   void write_texts() {
@@ -233,7 +239,7 @@ class TrainingRun {
   // its result file, and a checkpoint to continue from.
   bool m_saved = m_first > 0;
   std::vector<TokenSequence> m_batch;
-  std::vector<std::int64_t> m_indices;  // of m_batch in its set
+  std::vector<std::int64_t> m_indices, m_places;  // of m_batch in its set, and in the step
   TrainingEnd m_end;
   Clock::time_point m_written = Clock::now();
 };

@@ -267,9 +267,12 @@ class Refusals(RanksTest):
                 self.assertEqual(output.count(sentence), 1)
                 self.assertFalse(list(self.folder.glob("*.h5*")))
 
-    def test_pairs_are_refused(self):
-        output = self.train_on(None, KEYS + '[objective]\nkind = "dpo"\n', "parallel.data=2", expect=3)
-        self.assertIn("[parallel] is not for 'objective.kind' = \"dpo\", whose sequences belong together; remove it", output)
+    def test_objectives_of_whole_models(self):
+        for kind, key, why in (("dpo", "context", "whose log-probabilities are of whole sequences and models"),
+                               ("dpo", "pipeline", "whose log-probabilities are of whole sequences and models"),
+                               ("grpo", "tensor", "whose completions are sampled by whole models")):
+            output = self.train_on(None, KEYS + f'[objective]\nkind = "{kind}"\n', f"parallel.{key}=2", expect=3)
+            self.assertIn(f"'parallel.{key}' = 2 is not for 'objective.kind' = \"{kind}\", {why}; set it to 1", output)
 
 
 if __name__ == "__main__":

@@ -39,9 +39,9 @@ void check_objective(const MemoryPlanDeck& deck, const LoadedDeck& loaded, Diagn
   const std::int64_t sequences = deck.training.sequences;
   if (deck.objective.kind == ObjectiveKind::dpo && sequences % 2 != 0)
     error({"training", "sequences"}, whole_pairs("training.sequences", sequences));
-  if (deck.parallel &&
-      (deck.objective.kind == ObjectiveKind::dpo || deck.objective.kind == ObjectiveKind::grpo))
-    error({"parallel"}, parallel_objective(deck.objective.kind));
+  if (deck.parallel)
+    if (const auto fault = objective_fault(*deck.parallel, deck.objective.kind))
+      error({"parallel", fault->key}, fault->text);
   if (deck.parallel && !deck.grids && deck.parallel->tensor >= 1 && deck.parallel->pipeline >= 1 &&
       deck.parallel->parts >= 1) {
     const DividedTraining training{.adapters = deck.adapter.has_value(), .states = deck.optimizer.states};

@@ -9,10 +9,19 @@
 
 namespace kformer::Impl::schema {
 
-std::string parallel_objective(ObjectiveKind kind) {
-  return fmt::format(
-      "[parallel] is not for 'objective.kind' = \"{}\", whose sequences belong together; remove it",
-      name_of(kind));
+std::optional<ObjectiveFault> objective_fault(const PlanParallelTable& table, ObjectiveKind kind) {
+  const bool samples = kind == ObjectiveKind::grpo;
+  if (kind != ObjectiveKind::dpo && !samples) return {};
+  for (const auto& [key, ranks] : {std::pair{"context", table.context},
+                                   {"pipeline", table.pipeline},
+                                   {"tensor", samples ? table.tensor : 1}})
+    if (ranks > 1)
+      return ObjectiveFault{
+          key, fmt::format("'parallel.{}' = {} is not for 'objective.kind' = \"{}\", {}; set it to 1", key,
+                           ranks, name_of(kind),
+                           samples ? "whose completions are sampled by whole models"
+                                   : "whose log-probabilities are of whole sequences and models")};
+  return {};
 }
 
 std::string parts_fault(const char* table, PipelineSchedule schedule, std::int64_t parts) {

@@ -12,8 +12,13 @@
 
 namespace kformer::Impl::schema {
 
-/// Why an objective cannot be shared among ranks.
-std::string parallel_objective(ObjectiveKind kind);
+/// The key of [parallel] that an objective does not go with, and why.
+struct ObjectiveFault {
+  const char* key;
+  std::string text;
+};
+/// Nothing, if the ranks can share the objective.
+std::optional<ObjectiveFault> objective_fault(const PlanParallelTable& table, ObjectiveKind kind);
 
 /// What a training cannot have whose models or sequences ranks divide.
 struct DividedTraining {

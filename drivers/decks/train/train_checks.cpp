@@ -220,7 +220,8 @@ class TrainCheck {
       gguf_of_parts("pipeline", t.pipeline, "adapters of some layers");
     else if (m_deck.output.adapter_gguf && t.tensor > 1)
       gguf_of_parts("tensor", t.tensor, "parts of adapters");
-    if (pairs() || prompts()) error({"parallel"}, parallel_objective(m_deck.objective.kind));
+    if (const auto fault = objective_fault(t, m_deck.objective.kind))
+      error({"parallel", fault->key}, fault->text);
     if (m_deck.batch.micro_batch < 1) return;
     const std::int64_t leaves =
         (m_deck.batch.sequences + m_deck.batch.micro_batch - 1) / m_deck.batch.micro_batch;
