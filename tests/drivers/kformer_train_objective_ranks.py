@@ -120,7 +120,7 @@ class Pairs(ObjectiveTest):
     def test_plans(self):
         plan = ('[sweep]\npurpose = "train"\nbatch = 2\ncontext = 80\n[training]\nsequences = 8\nmodel = true\n'
                 '[objective]\nkind = "dpo"\n')
-        self.run_on(2, "", "parallel.data=2", "parallel.zero=1")
+        self.train_on(2, "", 'output.model="out"', "parallel.data=2", "parallel.zero=1")
         self.assertEqual(self.planned(plan + "[parallel]\ndata = 2\nzero = 1\n")[0], self.peak())
         _, grids = self.planned(plan + "[grids]\nranks = 4\n")
         self.assertTrue(grids)
@@ -166,8 +166,9 @@ class Completions(ObjectiveTest):
     def test_plans(self):
         plan = ('[sweep]\npurpose = "train"\nbatch = 2\ncontext = 24\n[training]\nsequences = 16\nmodel = true\n'
                 '[objective]\nkind = "grpo"\n[policy]\ngroup_size = 4\nmax_new_tokens = 6\n')
-        longest = max(len(line.split('"')[3]) for line in policies.PROMPTS.read_text().splitlines())
-        self.run_on(4, policies.PolicyTest.LETTERS, "parallel.data=4")
+        # And the token that begins texts.
+        longest = 1 + max(len(line.split('"')[3]) for line in policies.PROMPTS.read_text().splitlines())
+        self.train_on(4, policies.PolicyTest.LETTERS, 'output.model="out"', "parallel.data=4")
         self.assertEqual(self.planned(plan + f"longest_prompt = {longest}\n[parallel]\ndata = 4\n")[0], self.peak())
         _, grids = self.planned(plan + "[grids]\nranks = 4\n")
         self.assertEqual(set(grids), {(4, 1, 1, 1)})
