@@ -160,10 +160,11 @@ execution_space = "default"
         shares = []
         for kernels in ["", "linear:reference"]:
             self.run_driver("deck.toml", "--set", "output.overwrite=true", "--set", "model.hidden_size=256",
-                            "--set", "model.intermediate_size=1024", "--set", "timing.repeats=5", KFORMER_KERNEL=kernels)
+                            "--set", "model.intermediate_size=1024", "--set", "timing.repeats=40", "--set", "timing.min_time_s=0",
+                            KFORMER_KERNEL=kernels)
             with h5py.File(self.folder / "deck.h5") as file:
                 self.check_limits(file["cases"])
-                # Of the fastest call: others may use the machine.
+                # Of the fastest call, each of which is a sample: others may use the machine, but not all the time.
                 shares.append(file["cases/share_of_limit"][0] * file["cases/time_median"][0] / file["cases/time"][0].min())
         self.assertLess(shares[1], 0.5 * shares[0])
 
