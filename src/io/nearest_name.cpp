@@ -52,9 +52,9 @@ std::string lower(std::string_view word) {
   return text;
 }
 
-/// What other libraries call a type that has a shorter name here.
+/// What other libraries call a type that has a shorter name here, and the key with the type.
 std::string_view synonym_of(std::string_view word) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 12> names{{{"float32", "f32"},
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 13> names{{{"float32", "f32"},
                                                                                  {"float", "f32"},
                                                                                  {"fp32", "f32"},
                                                                                  {"single", "f32"},
@@ -65,7 +65,8 @@ std::string_view synonym_of(std::string_view word) {
                                                                                  {"float16", "f16"},
                                                                                  {"fp16", "f16"},
                                                                                  {"half", "f16"},
-                                                                                 {"bfloat", "bf16"}}};
+                                                                                 {"bfloat", "bf16"},
+                                                                                 {"dtype", "storage"}}};
   const auto found = std::ranges::find(names, word, &std::pair<std::string_view, std::string_view>::first);
   return found == names.end() ? word : found->second;
 }
@@ -73,13 +74,18 @@ std::string_view synonym_of(std::string_view word) {
 /// Edits that make a name of a word, of which those of a synonym, of the case, or of parts count little.
 std::size_t distance_between(std::string_view word, std::string_view name) {
   const std::string small = lower(word);
-  if (synonym_of(small) == name) return 0;
+  if (is_same_name(small, name)) return 0;
   const std::size_t distance = edit_distance(small, lower(name));
   const auto besides = parts_besides(small, name);
   return besides ? std::min(distance, *besides) : distance;
 }
 
 }  // namespace
+
+bool is_same_name(std::string_view word, std::string_view name) {
+  const std::string small = lower(word);
+  return small == lower(name) || synonym_of(small) == name;
+}
 
 std::vector<std::string> nearest_names(std::string_view word, const std::vector<std::string>& names,
                                        std::size_t limit) {

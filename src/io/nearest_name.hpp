@@ -7,6 +7,9 @@
 
 namespace kformer::Impl {
 
+/// Whether `word` is `name` but for its case, or what other libraries call it.
+bool is_same_name(std::string_view word, std::string_view name);
+
 /// The up to `limit` names that take the fewest single-character edits to become `word`, closest first; names
 /// that share too little with it to be a typo are left out.
 std::vector<std::string> nearest_names(std::string_view word, const std::vector<std::string>& names,

@@ -130,6 +130,15 @@ BOOST_AUTO_TEST_CASE(a_prompt_has_one_source) {
                       "deck.toml:6:1: error: unknown key 'txt' in [prompt[0]]"));
 }
 
+BOOST_AUTO_TEST_CASE(a_key_of_another_table_is_shown_with_its_table) {
+  BOOST_TEST(contains(faults(header + weights + "dtype = \"float32\"\n" + prompt),
+                      "did you mean 'generate.dtype'?  known: format, keep_quantized, path"));
+  BOOST_TEST(contains(faults(header + weights + "nonsense = 1\n" + prompt),
+                      "^~~~~~~~  known: format, keep_quantized, path"));
+  // More tables have a path than would help.
+  BOOST_TEST(contains(faults(header + weights + prompt + "[check]\npath = \"x\"\n"), "^~~~  known: "));
+}
+
 BOOST_AUTO_TEST_CASE(names_of_prompts_differ) {
   BOOST_TEST(contains(faults(header + weights + prompt + "name = \"prompt2\"\n" + prompt),
                       "deck.toml:8:1: error: 'prompt[1].name' = \"prompt2\" is the name of an earlier prompt"));

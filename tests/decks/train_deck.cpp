@@ -345,6 +345,11 @@ BOOST_AUTO_TEST_CASE(all_faults_are_reported_together) {
     BOOST_TEST(contains(text, part), part);
 }
 
+BOOST_AUTO_TEST_CASE(the_key_of_the_type_is_found_by_its_usual_name) {
+  BOOST_TEST(contains(faults(good, {"weights.dtype=float32"}), "did you mean 'precision.storage'?"));
+  BOOST_TEST(contains(faults(good, {"precision.storage=float32"}), "did you mean 'f32'?"));
+}
+
 BOOST_AUTO_TEST_CASE(lost_weights_and_long_sequences_are_warned_of) {
   const auto lost =
       load(header + model + "[data]\nformat = \"synthetic\"\n[batch]\nseq_len = 16\n[schedule]\nsteps = 1\n");

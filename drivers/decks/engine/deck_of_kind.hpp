@@ -2,6 +2,7 @@
 #pragma once
 
 #include "decks/engine/json_schema.hpp"
+#include "decks/engine/key_names.hpp"
 #include "decks/engine/load.hpp"
 #include "decks/engine/markdown.hpp"
 #include "decks/engine/writer.hpp"
@@ -15,7 +16,10 @@ namespace kformer::Impl::schema {
 /// The deck from its keys, without checks between keys. Absent keys are as in `deck`.
 template <class Deck>
 Deck read_deck(const LoadedDeck& loaded, const DeckSource& source, Diagnostics& diagnostics, Deck deck = {}) {
-  Reader reader(loaded.root, {loaded.source, 1, 1, 0}, "", diagnostics);
+  KeyNames names;
+  Deck described;
+  describe(names, described);
+  Reader reader(loaded.root, {loaded.source, 1, 1, 0}, "", diagnostics, &names.names());
   describe(reader, deck);
   reader.report_unknown();
   if (deck.run.name.empty()) deck.run.name = source.path.stem().string();

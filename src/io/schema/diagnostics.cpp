@@ -89,11 +89,19 @@ std::string to_string(const Place& place) {
   return fmt::format("{}:{}:{}", place.source->name, place.line, place.column);
 }
 
-std::string naming_hint(std::string_view word, std::vector<std::string> names) {
+std::string naming_hint(std::string_view word, std::vector<std::string> names,
+                        const std::vector<std::string>& all_keys) {
   std::sort(names.begin(), names.end());
-  const auto nearest = nearest_names(word, names, 1);
+  auto meant = nearest_names(word, names, 1);
+  if (meant.empty()) {
+    constexpr std::size_t most_useful = 3;
+    std::ranges::copy_if(all_keys, std::back_inserter(meant), [&](std::string_view key) {
+      return is_same_name(word, key.substr(key.rfind('.') + 1));
+    });
+    if (meant.size() > most_useful) meant.clear();
+  }
   const std::string known = fmt::format("known: {}", fmt::join(names, ", "));
-  return nearest.empty() ? known : fmt::format("did you mean '{}'?  {}", nearest.front(), known);
+  return meant.empty() ? known : fmt::format("did you mean '{}'?  {}", fmt::join(meant, "' or '"), known);
 }
 
 }  // namespace kformer::Impl::schema

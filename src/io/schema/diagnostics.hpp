@@ -37,7 +37,9 @@ class Diagnostics {
 /// "deck.toml:14:1", or "deck.toml" for a text as a whole.
 std::string to_string(const Place& place);
 
-/// "did you mean 'seq_len'?  known: batch, seq_len" for a word that is not in `names`.
-std::string naming_hint(std::string_view word, std::vector<std::string> names);
+/// "did you mean 'seq_len'?  known: batch, seq_len" for a word that is not in `names`; if none is similar, the key of
+/// another table that has this name: "did you mean 'generate.dtype'?".
+std::string naming_hint(std::string_view word, std::vector<std::string> names,
+                        const std::vector<std::string>& all_keys = {});
 
 }  // namespace kformer::Impl::schema

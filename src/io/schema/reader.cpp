@@ -24,8 +24,13 @@ std::string in_table(const std::string& name) {
 
 }  // namespace
 
-Reader::Reader(const Table& entries, Place place, std::string name, Diagnostics& diagnostics)
-    : m_entries(entries), m_place(std::move(place)), m_name(std::move(name)), m_diagnostics(diagnostics) {}
+Reader::Reader(const Table& entries, Place place, std::string name, Diagnostics& diagnostics,
+               const std::vector<std::string>* all_keys)
+    : m_entries(entries),
+      m_place(std::move(place)),
+      m_name(std::move(name)),
+      m_diagnostics(diagnostics),
+      m_all_keys(all_keys) {}
 
 void Reader::report_unknown() const {
   for (const auto& entry : m_entries) {
@@ -33,7 +38,10 @@ void Reader::report_unknown() const {
     const bool is_table = std::holds_alternative<Table>(entry.value.data);
     const std::string what = is_table ? fmt::format("unknown table [{}]", qualified(entry.key.c_str()))
                                       : fmt::format("unknown key '{}' {}", entry.key, in_table(m_name));
-    m_diagnostics.error(entry.place, what, naming_hint(entry.key, m_described));
+    const bool may_be_elsewhere = !is_table && m_all_keys != nullptr;
+    m_diagnostics.error(
+        entry.place, what,
+        naming_hint(entry.key, m_described, may_be_elsewhere ? *m_all_keys : std::vector<std::string>()));
   }
 }
 

@@ -18,7 +18,9 @@ namespace kformer::Impl::schema {
 class Reader {
  public:
   /// \param name the table in error texts: "model.rope_scaling", empty for the top level
-  Reader(const Table& entries, Place place, std::string name, Diagnostics& diagnostics);
+  /// \param all_keys those of all tables, "generate.dtype", to say where a key belongs; may be null
+  Reader(const Table& entries, Place place, std::string name, Diagnostics& diagnostics,
+         const std::vector<std::string>* all_keys = nullptr);
 
   template <class T>
   void key(const Key& key, T& member) {
@@ -126,7 +128,7 @@ class Reader {
   void read_table(const Value& value, const Place& place, const std::string& name, T& member) {
     const Table* entries = as_table(value, place, name);
     if (entries == nullptr) return;
-    Reader reader(*entries, place, name, m_diagnostics);
+    Reader reader(*entries, place, name, m_diagnostics, m_all_keys);
     describe(reader, member);
     reader.report_unknown();
     if constexpr (requires { member.known; }) member.known = reader.given_names();
@@ -136,6 +138,7 @@ class Reader {
   Place m_place;
   std::string m_name;
   Diagnostics& m_diagnostics;
+  const std::vector<std::string>* m_all_keys;
   std::vector<std::string> m_described;
   std::set<std::string> m_given;
 };
