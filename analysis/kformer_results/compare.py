@@ -82,6 +82,8 @@ def compare(
     rows = [_compared(x, y, exact=metric == "memory") for x, y in zip(matched["values_a"], matched["values_b"])]
     names = ["a", "b", "ratio", "low", "high", "verdict"]
     table = matched[keys].reset_index(drop=True).join(pd.DataFrame(rows, columns=names))
+    if metric == "time":
+        notes += [note for name, groups in zip("AB", (a, b)) for note in _noise(name, groups)]
     return Comparison(metric, table, notes + _origins(a, b))
 
 
@@ -129,6 +131,15 @@ def _compared(a: np.ndarray, b: np.ndarray, exact: bool) -> tuple:
         return x, y, ratio, low, high, "equal"
     verdict = "more" if low > 1 else "less" if high < 1 else "undecided"
     return x, y, ratio, low, high, verdict
+
+
+def _noise(name: str, groups: Mapping[str, xr.Dataset]) -> list[str]:
+    """What a run itself says of its times: the interval knows the scatter inside it alone."""
+    cases = groups.get("cases", xr.Dataset())
+    noisy = int(np.count_nonzero(cases["noisy"].values == "yes")) if "noisy" in cases else 0
+    if noisy == 0:
+        return []
+    return [f"Noise decides the times of {noisy} of {cases.sizes['case']} cases of {name}: repeat the run on an idle machine."]
 
 
 def _unshared_columns(frames: list[pd.DataFrame]) -> list[str]:

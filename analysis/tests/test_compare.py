@@ -84,6 +84,16 @@ class Compare(WithFile, WithMain):
         self.assertTrue((found.table["low"] < 1).all() and (found.table["high"] > 1).all())
         self.assertEqual(found.notes, [])
 
+    def test_what_a_run_says_of_its_noise_is_repeated(self):
+        def disturb(file):
+            noisy = file["cases"].create_dataset("noisy", data=np.arange(32) % 4 == 0, dtype="i1")
+            noisy.attrs["flag_values"] = np.array([0, 1], dtype="i1")
+            noisy.attrs["flag_meanings"] = "no yes"
+            noisy.dims[0].attach_scale(file["cases/case"])
+
+        paths = self.pair(disturb)
+        self.assertIn("Noise decides the times of 8 of 32 cases of B: repeat the run on an idle machine.", self.compared(paths).notes)
+
     def test_one_case_that_takes_twice_as_long(self):
         found = self.compared(self.slower(2))
         decided = found.table[found.table["verdict"] != "undecided"]
