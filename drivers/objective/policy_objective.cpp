@@ -179,7 +179,7 @@ class PolicyObjective final : public TrainingObjective {
                                           .mask = m_samples.mask,
                                           .offsets = m_samples.offsets,
                                           .advantages = advantages});
-    return {static_cast<std::int64_t>(sum(static_cast<double>(own.completions))), sum(own.tokens)};
+    return {std::ssize(m_scores.rewards), sum(own.tokens)};
   }
 
   PolicyStatistics of_step(const PolicyStatistics& s) const {
