@@ -156,3 +156,13 @@ function(kformer_add_emulated_tests)
   kformer_test_sources(kformer_tests_emulated)
   kformer_add_suites(kformer_tests_emulated NAMES ${ARGN} LABELS unit full)
 endfunction()
+
+# kformer_add_tuned_tests(<component>/<name>...): what the emulated tests check, of the same kernels on the device. Links little
+# besides: the first program to run on a new GPU.
+function(kformer_add_tuned_tests)
+  list(TRANSFORM ARGN APPEND .cpp OUTPUT_VARIABLE sources)
+  kformer_test_program(kformer_tests_tuned ${sources} support/every_kernel.cpp support/main.cpp)
+  target_compile_definitions(kformer_tests_tuned PRIVATE KFORMER_TEST_SPACE=Kokkos::Cuda)
+  kformer_test_sources(kformer_tests_tuned)
+  kformer_add_suites(kformer_tests_tuned NAMES ${ARGN} LABELS unit cuda)
+endfunction()

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The kernels of sm_90a on emulated CUDA blocks, against the reference by the rule.
+#include "cuda/wrong_starts.hpp"
+#include "kformer/ops/impl/flash_backward.hpp"
 #include "kformer/ops/impl/flash_forward.hpp"
 #include "ops/attention/cuda/entries.hpp"
 #include "ops/attention_cases.hpp"
@@ -10,6 +12,15 @@ BOOST_AUTO_TEST_SUITE(hopper_emulated)
 
 using Case = AttentionCase;
 constexpr auto kernel = Impl::cuda::WarpgroupForwardEntry<Exec>::entry();
+constexpr auto backward = Impl::cuda::WarpgroupBackwardEntry<Exec>::entry();
+
+template <class T>
+void test_backward(const std::vector<Case>& cases) {
+  for (const Case& c : cases) {
+    AttentionTensors<T> t(c, Rows::aligned);
+    check_backward({&backward, 1}, t, t.template forward<naive_t<T>, T>());
+  }
+}
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(shapes_and_positions, T, Halves) {
   for (const Case& c : {
@@ -26,8 +37,29 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(shapes_and_positions, T, Halves) {
            Case{1, 130, 270, 2, 1, 64, 64}.softcap(2),
            Case{1, 75, 260, 2, 1, 64, 64}.causal().spread(5),
            Case{1, 300, 20, 1, 1, 64, 64}.causal(),
+           Case{1, 0, 0, 2, 1, 64, 64}.packed({130, 0, 1, 70}, {75, 9, 140, 200}).causal(),
+           Case{1, 0, 0, 1, 1, 128, 128}.packed({0, 200, 3}, {5, 130, 0}).window(60),
        })
     check_forward<T>(kernel, c);
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(backward_of_shapes_and_positions, T, Halves) {
+  test_backward<T>({
+      Case{1, 1, 1, 1, 1, 64, 64},
+      Case{1, 128, 128, 1, 1, 64, 64},
+      Case{1, 128, 128, 1, 1, 128, 128},
+      Case{2, 130, 75, 2, 1, 64, 64}.causal(),
+      Case{1, 75, 130, 3, 3, 128, 128}.causal(),
+      Case{2, 1, 113, 4, 1, 64, 64},
+      Case{1, 260, 400, 2, 1, 64, 64}.causal(),
+      Case{1, 140, 300, 2, 1, 128, 128},
+      Case{1, 65, 390, 1, 1, 128, 128}.causal().window(140),
+      Case{1, 300, 270, 1, 1, 64, 64}.window(33),
+      Case{1, 75, 260, 2, 1, 64, 64}.causal().spread(5),
+      Case{1, 300, 20, 2, 1, 64, 64}.causal(),
+      Case{1, 0, 0, 4, 2, 64, 64}.packed({130, 0, 1, 70}, {75, 9, 140, 200}).causal(),
+      Case{1, 0, 0, 1, 1, 128, 128}.packed({0, 200, 3}, {5, 130, 0}).window(60),
+  });
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(what_is_hidden_may_be_anything, T, Halves) {
@@ -37,6 +69,42 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(what_is_hidden_may_be_anything, T, Halves) {
   check_forward<T>(kernel, Case{1, 130, 300, 1, 1, 128, 128}.window(20).poison(Poison::last_value));
   check_forward<T>(kernel, Case{1, 30, 300, 1, 1, 128, 128}.causal().window(20).poison(Poison::hidden_keys));
   check_forward<T>(kernel, Case{1, 200, 70, 1, 1, 64, 64}.causal().poison(Poison::blind_queries));
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(nan_enters_only_the_gradients_that_see_it, T, Halves) {
+  const Case c{1, 75, 150, 2, 1, 64, 64}, longer{1, 150, 75, 2, 1, 64, 64};
+  const Case packed = Case{1, 0, 0, 2, 1, 64, 64}.packed({40, 30, 0, 5}, {70, 20, 3, 0}).causal();
+  test_backward<T>({
+      c.window(10).poison(Poison::hidden_keys),
+      c.causal().window(10).poison(Poison::hidden_keys),
+      packed.poison(Poison::hidden_keys),
+      longer.causal().poison(Poison::blind_queries),
+      packed.poison(Poison::blind_queries),
+      c.causal().poison(Poison::last_value),
+      c.causal().poison(Poison::last_key),
+      packed.poison(Poison::last_key),
+      c.causal().poison(Poison::first_gradient),
+      packed.poison(Poison::first_gradient),
+      Case{1, 75, 80, 2, 1, 128, 128}.causal().poison(Poison::last_key),
+      Case{1, 75, 80, 2, 1, 128, 128}.causal().poison(Poison::first_gradient),
+  });
+}
+
+BOOST_AUTO_TEST_CASE(wrong_starts_stay_inside) {
+  const auto case_of_64 = [] {
+    Case c = case_of_wrong_starts();
+    c.head_dim = c.v_head_dim = 64;
+    return c;
+  };
+  for (const WrongStarts& starts : wrong_starts) {
+    AttentionTensors<bf16> t(case_of_64(), Rows::aligned);
+    const SequenceStarts& own = starts.understood;
+    check_wrong_starts(kernel, t, t.forward_problem(), starts, {&t.out, &t.lse}, {{&t.out, &own.q}});
+    t.save(
+        ref::AttentionResult<double>{HostTensor<double>({1, 12, 4, 64}), HostTensor<double>({1, 4, 12}), {}});
+    check_wrong_starts(backward, t, t.backward_problem(), starts, t.gradients(),
+                       {{&t.dq, &own.q}, {&t.dk, &own.kv}, {&t.dv, &own.kv}});
+  }
 }
 
 BOOST_AUTO_TEST_CASE(what_it_refuses) {
@@ -49,10 +117,10 @@ BOOST_AUTO_TEST_CASE(what_it_refuses) {
              "head_dim and v_head_dim are 96 and 96, but it supports only 64 and 64, or 128 and 128");
   BOOST_TEST(refusal({1, 5, 5, 1, 1, 64, 128}) ==
              "head_dim and v_head_dim are 64 and 128, but it supports only 64 and 64, or 128 and 128");
-  BOOST_TEST(refusal(Case{1, 5, 5, 1, 1, 64, 64}.packed({2, 3}, {4, 1})) ==
-             "sequences are packed, but it supports only batches");
   BOOST_TEST(refusal({1, 5, 0, 1, 1, 64, 64}) == "k is empty");
   BOOST_TEST(refusal({0, 5, 5, 1, 1, 64, 64}) == "q is empty");
+  const AttentionTensors<bf16> capped(Case{1, 5, 5, 1, 1, 64, 64}.softcap(2), Rows::aligned);
+  BOOST_TEST(backward.reject(capped.backward_problem()) == "it does not support a soft cap");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -31,7 +31,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_position_outside_the_table_gives_nan_in_its_row_
 
 BOOST_AUTO_TEST_CASE(refusals_say_why) {
   const auto refusal = [](const auto& t) {
-    return forward_kernel.reject({t.rotation(RopeLayout::half_split)});
+    const Impl::RopeForward problem{t.rotation(RopeLayout::half_split)};
+    return forward_kernel.reject(problem);
   };
   const auto consecutive = Positions::consecutive;
   BOOST_TEST(refusal(Tensors<float>({1, 3, 2, 1, 8}, consecutive, Rows::aligned)) == "");

@@ -52,6 +52,8 @@ void Block::run(int number) {
     for (const Groups& g : fiber.in_flight)
       if (!g.open_group.empty() || !g.groups.empty()) fail("it ended with copies or products in flight");
   if (!m_deliveries.empty()) fail("it ended with copies of tiles in flight");
+  for (const Barrier& b : m_barriers)
+    if (b.arrived > 0) fail("threads arrived at a barrier that nobody waits at");
 }
 
 void Block::enter() {
@@ -105,14 +107,19 @@ bool Block::any(int id, int count, bool mine) {
 }
 
 void Block::barrier(int id, int count) {
-  Barrier& b = m_barriers[id];
+  const Barrier& b = m_barriers[id];
   const std::int64_t meeting = b.meetings;
+  arrive(id, count);
+  while (b.meetings == meeting) yield(threads());
+}
+
+void Block::arrive(int id, int count) {
+  Barrier& b = m_barriers[id];
   ++m_steps;
   if (++b.arrived == count) {
     b.arrived = 0;
     ++b.meetings;
   }
-  while (b.meetings == meeting) yield(threads());
 }
 
 const std::byte* Block::exchange_bytes(const void* mine, std::size_t bytes) {

@@ -43,6 +43,8 @@ class Block {
 
   /// Waits until `count` threads have come to barrier `id`.
   void barrier(int id, int count);
+  /// Comes to it without waiting.
+  void arrive(int id, int count);
 
   /// Waits for all threads; returns whether one of them voted for it.
   bool any(bool mine) { return any(0, threads(), mine); }

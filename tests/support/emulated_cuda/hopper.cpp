@@ -211,6 +211,7 @@ void multiply_registers(float (&c)[columns / 8][4], const std::uint32_t (&a)[4],
 }
 
 #define KFORMER_PRODUCTS(type)                                                                          \
+  template void multiply_shared<type, 64>(float(&)[8][4], std::uint64_t, std::uint64_t, bool);          \
   template void multiply_shared<type, 128>(float(&)[16][4], std::uint64_t, std::uint64_t, bool);        \
   template void multiply_registers<type, 64>(float(&)[8][4], const std::uint32_t(&)[4], std::uint64_t); \
   template void multiply_registers<type, 128>(float(&)[16][4], const std::uint32_t(&)[4], std::uint64_t);

@@ -37,15 +37,18 @@ void launch_sides(Stream stream, const Machine& machine, const GradientArguments
 
 }  // namespace
 
+void attention_delta(Stream stream, Half type, const GradientArguments& g, const Sequences& sequences) {
+  const std::int64_t batches = sequences.q_starts ? 1 : sequences.count, rows = batches * g.q_len * g.a.q_heads;
+  with_half(type, [&]<Half half>() {
+    using Delta = DeltaKernel<half>;
+    launch("kformer::attention_backward_delta", stream, (rows + Delta::rows - 1) / Delta::rows, Delta{g, rows});
+  });
+}
+
 void attention_backward(Stream stream, const Machine& machine, Half type, const GradientArguments& g,
                         const Sequences& sequences) {
   const int features = g.a.head_dim > g.a.v_head_dim ? g.a.head_dim : g.a.v_head_dim;
-  const std::int64_t batches = sequences.q_starts ? 1 : sequences.count;
   with_half(type, [&]<Half half>() {
-    using Delta = DeltaKernel<half>;
-    const std::int64_t rows = batches * g.q_len * g.a.q_heads;
-    launch("kformer::attention_backward_delta[cuda_mma]", stream, (rows + Delta::rows - 1) / Delta::rows,
-           Delta{g, rows});
     if (features <= 64)
       launch_sides<half, 64>(stream, machine, g, sequences);
     else if (features <= 96)

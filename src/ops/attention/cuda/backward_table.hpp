@@ -38,8 +38,7 @@ struct BackwardTiles {
 // limits it, to one block where a multiprocessor has 100 KB. A thread keeps the sums of one or two gradients in
 // registers (32 to 128 of them) besides scores and their gradients, so that no sums go through memory and every
 // gradient is written once. A third block would leave it 168 registers, which is too few. As in forward,
-// independent products and the copies of the next partners hide latencies instead of more warps. Not measured
-// on a GPU.
+// independent products and the copies of the next partners hide latencies instead of more warps.
 inline constexpr int backward_partners(int features) { return features <= 96 ? 64 : features <= 128 ? 32 : 16; }
 
 template <Half type, int features, Side side, bool first, bool second>

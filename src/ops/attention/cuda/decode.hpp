@@ -26,7 +26,7 @@ struct DecodeTiles {
 // copies need no threads to wait for them: a block has a whole pass of keys and values in flight (16 to 32 KB),
 // all blocks of a multiprocessor 16 to 96 KB. Its share of the memory bandwidth (H200: 4.8 TB/s for 132) is 36
 // KB per microsecond, and a latency is shorter. Smaller passes would raise the occupancy but need barriers more
-// often. Not measured on a GPU.
+// often.
 template <class Tiles>
 struct DecodeKernel {
   static constexpr Half type = Tiles::type;

@@ -173,32 +173,44 @@ struct DecodeEntry {
   }
 };
 
+/// The common refusals of kernels of backward.
+inline std::string backward_refusal(const AttentionBackward& p) {
+  if (std::string why = tensor_core_refusal(p); !why.empty()) return why;
+  const std::pair<const char*, const TensorRef*> more[] = {
+      {"dout", &p.dout}, {"dq", &p.dq}, {"dk", &p.dk}, {"dv", &p.dv}};
+  for (const auto& [role, tensor] : more)
+    if (std::string why = chunk_refusal(role, *tensor); !why.empty()) return why;
+  return {};
+}
+/// Their workspace: δ.
+inline std::size_t backward_workspace(const AttentionBackward& p) {
+  return static_cast<std::size_t>(p.lse.size()) * sizeof(float);
+}
+inline GradientArguments gradient_arguments(const AttentionBackward& p, const Workspace& workspace) {
+  GradientArguments g{};
+  g.a = attention_arguments(p);
+  g.dout = half_heads(p.dout);
+  g.dq = half_heads(p.dq), g.dk = half_heads(p.dk), g.dv = half_heads(p.dv);
+  g.delta = static_cast<float*>(static_cast<void*>(workspace.data));
+  g.kv_heads = static_cast<int>(p.k.extent[2]);
+  g.q_len = static_cast<int>(p.q.extent[1]);
+  return g;
+}
+
 /// δ in the workspace, then a pass for the gradients of keys and values and one for those of queries.
 template <class Exec>
 struct BackwardEntry {
   using P = AttentionBackward;
-  static constexpr Kernel<P, Exec> entry() { return {"cuda_mma", reject, workspace_bytes, run}; }
+  static constexpr Kernel<P, Exec> entry() { return {"cuda_mma", reject, backward_workspace, run}; }
 
   static std::string reject(const P& p) {
-    if (std::string why = tensor_core_refusal(p); !why.empty()) return why;
-    const std::pair<const char*, const TensorRef*> more[] = {
-        {"dout", &p.dout}, {"dq", &p.dq}, {"dk", &p.dk}, {"dv", &p.dv}};
-    for (const auto& [role, tensor] : more)
-      if (std::string why = chunk_refusal(role, *tensor); !why.empty()) return why;
+    if (std::string why = backward_refusal(p); !why.empty()) return why;
     return capability_refusal(80, Device<Exec>::capability());
   }
-  static std::size_t workspace_bytes(const P& p) {
-    return static_cast<std::size_t>(p.lse.size()) * sizeof(float);
-  }
   static void run(const Exec& exec, const P& p, const Workspace& workspace) {
-    GradientArguments g{};
-    g.a = attention_arguments(p);
-    g.dout = half_heads(p.dout);
-    g.dq = half_heads(p.dq), g.dk = half_heads(p.dk), g.dv = half_heads(p.dv);
-    g.delta = static_cast<float*>(static_cast<void*>(workspace.data));
-    g.kv_heads = static_cast<int>(p.k.extent[2]);
-    g.q_len = static_cast<int>(p.q.extent[1]);
+    const GradientArguments g = gradient_arguments(p, workspace);
     announced("kformer::attention_backward[cuda_mma]", exec, [&] {
+      attention_delta(Device<Exec>::stream(exec), half_of(p.q.dtype), g, sequences_of(p));
       attention_backward(Device<Exec>::stream(exec), machine_of_device(Device<Exec>::capability()),
                          half_of(p.q.dtype), g, sequences_of(p));
     });
@@ -228,6 +240,24 @@ inline TensorShape tensor_shape(const TensorRef& x) {
   return shape;
 }
 
+/// The common refusals of kernels of warpgroups: of head dimensions and of the arrays whose tiles are copied.
+template <class Exec>
+std::string warpgroup_refusal(const TensorRef& q, const TensorRef& v,
+                              std::initializer_list<std::pair<const char*, const TensorRef*>> copied) {
+  const std::int64_t d = q.extent[3];
+  if ((d != 64 && d != 128) || v.extent[3] != d)
+    return "head_dim and v_head_dim are " + std::to_string(d) + " and " + std::to_string(v.extent[3]) +
+           ", but it supports only 64 and 64, or 128 and 128";
+  for (const auto& [role, tensor] : copied)
+    if (std::string why = tile_refusal(role, *tensor); !why.empty()) return why;
+  const int capability = Device<Exec>::capability();
+  if (std::string why = capability_refusal(90, capability); !why.empty()) return why;
+  // Emulated blocks have every capability.
+  if (!is_host_space<Exec> && capability >= 100)
+    return "it is compiled only for compute capability 9.0, but this device is newer";
+  return {};
+}
+
 /// For sm_90a.
 template <class Exec>
 struct WarpgroupForwardEntry {
@@ -236,25 +266,34 @@ struct WarpgroupForwardEntry {
 
   static std::string reject(const P& p) {
     if (std::string why = forward_refusal(p); !why.empty()) return why;
-    if (p.extras.cu_seqlens_q.present()) return "sequences are packed, but it supports only batches";
-    const std::int64_t d = p.q.extent[3];
-    if ((d != 64 && d != 128) || p.v.extent[3] != d)
-      return "head_dim and v_head_dim are " + std::to_string(d) + " and " + std::to_string(p.v.extent[3]) +
-             ", but it supports only 64 and 64, or 128 and 128";
-    const std::pair<const char*, const TensorRef*> copied[] = {{"q", &p.q}, {"k", &p.k}, {"v", &p.v}};
-    for (const auto& [role, tensor] : copied)
-      if (std::string why = tile_refusal(role, *tensor); !why.empty()) return why;
-    const int capability = Device<Exec>::capability();
-    if (std::string why = capability_refusal(90, capability); !why.empty()) return why;
-    // Emulated blocks have every capability.
-    if (!is_host_space<Exec> && capability >= 100)
-      return "it is compiled only for compute capability 9.0, but this device is newer";
-    return {};
+    return warpgroup_refusal<Exec>(p.q, p.v, {{"q", &p.q}, {"k", &p.k}, {"v", &p.v}});
   }
   static void run(const Exec& exec, const P& p, const Workspace&) {
     announced("kformer::attention_forward[cuda_wgmma]", exec, [&] {
       attention_forward_wgmma(Device<Exec>::stream(exec), half_of(p.q.dtype), attention_arguments(p),
                               {tensor_shape(p.q), tensor_shape(p.k), tensor_shape(p.v)}, sequences_of(p));
+    });
+  }
+};
+
+/// For sm_90a: the passes of `BackwardEntry`.
+template <class Exec>
+struct WarpgroupBackwardEntry {
+  using P = AttentionBackward;
+  static constexpr Kernel<P, Exec> entry() { return {"cuda_wgmma", reject, backward_workspace, run}; }
+
+  static std::string reject(const P& p) {
+    if (std::string why = backward_refusal(p); !why.empty()) return why;
+    if (p.options.softcap > 0) return "it does not support a soft cap";
+    return warpgroup_refusal<Exec>(p.q, p.v, {{"q", &p.q}, {"k", &p.k}, {"v", &p.v}, {"dout", &p.dout}});
+  }
+  static void run(const Exec& exec, const P& p, const Workspace& workspace) {
+    const GradientArguments g = gradient_arguments(p, workspace);
+    announced("kformer::attention_backward[cuda_wgmma]", exec, [&] {
+      attention_delta(Device<Exec>::stream(exec), half_of(p.q.dtype), g, sequences_of(p));
+      attention_backward_wgmma(Device<Exec>::stream(exec), half_of(p.q.dtype), g,
+                               {tensor_shape(p.q), tensor_shape(p.k), tensor_shape(p.v), tensor_shape(p.dout)},
+                               sequences_of(p));
     });
   }
 };
@@ -273,7 +312,13 @@ struct DeviceEntries<AttentionForward, Kokkos::Cuda> {
                                   cuda::ForwardEntry<Kokkos::Cuda>::entry()};
 };
 template <>
-struct DeviceEntries<AttentionBackward, Kokkos::Cuda> : Entries<cuda::BackwardEntry<Kokkos::Cuda>> {};
+struct DeviceEntries<AttentionBackward, Kokkos::Cuda> {
+  static constexpr std::array all{
+#if defined(KFORMER_ENABLE_HOPPER)
+      cuda::WarpgroupBackwardEntry<Kokkos::Cuda>::entry(),
+#endif
+      cuda::BackwardEntry<Kokkos::Cuda>::entry()};
+};
 
 }  // namespace kformer::Impl
 #endif

@@ -16,6 +16,10 @@ struct GradientArguments {
   int kv_heads, q_len;
 };
 
+/// δ of all queries. \throws std::runtime_error if CUDA refuses the launch
+void attention_delta(Stream stream, Half type, const GradientArguments& g, const Sequences& sequences);
+
+/// δ is there already.
 /// \param machine  the device's, by which tiles are chosen
 /// \throws std::runtime_error if CUDA refuses a launch
 void attention_backward(Stream stream, const Machine& machine, Half type, const GradientArguments& g,
@@ -49,7 +53,7 @@ class Differentiation {
   KFORMER_DEVICE explicit Differentiation(const AttentionArguments& a)
       : m_softcap(a.softcap),
         m_factor(a.softcap > 0 ? a.softcap * log2_e : a.scale * log2_e),
-        m_inner(a.softcap > 0 ? a.scale / a.softcap : 0) {}
+        m_inner(cap_factor(a)) {}
 
   KFORMER_DEVICE PairGradient operator()(float product, float weight_gradient, const QueryStatistics& q) const {
     float derivative = 1;

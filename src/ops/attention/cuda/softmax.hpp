@@ -27,7 +27,7 @@ inline constexpr float log2_e = 1.44269504088896341f, ln_2 = 0.69314718055994530
 KFORMER_DEVICE float hyperbolic_tangent(float x) {
   const float magnitude = x < 0 ? -x : x, square = x * x;
   if (magnitude < 0.125f) return x + x * square * (-1.0f / 3 + square * (2.0f / 15 + square * (-17.0f / 315)));
-  const float y = 1 - 2 / (exp2_fast(magnitude * 2 * log2_e) + 1);
+  const float y = 1 - 2 * reciprocal_fast(exp2_fast(magnitude * 2 * log2_e) + 1);
   return x < 0 ? -y : y;
 }
 
@@ -36,8 +36,10 @@ KFORMER_DEVICE float hyperbolic_tangent(float x) {
 KFORMER_DEVICE float exponent_factor(const AttentionArguments& a) {
   return a.softcap > 0 ? log2_e : a.scale * log2_e;
 }
+/// What it is multiplied with inside the soft cap.
+KFORMER_DEVICE float cap_factor(const AttentionArguments& a) { return a.softcap > 0 ? a.scale / a.softcap : 0; }
 KFORMER_DEVICE float capped(const AttentionArguments& a, float product) {
-  return a.softcap > 0 ? a.softcap * hyperbolic_tangent(product * (a.scale / a.softcap)) : product;
+  return a.softcap > 0 ? a.softcap * hyperbolic_tangent(product * cap_factor(a)) : product;
 }
 
 template <int row_tiles>
@@ -57,11 +59,13 @@ class Softmax {
   /// softcap · tanh(scale · score / softcap), if there is a soft cap.
   template <int columns>
   KFORMER_DEVICE void cap(float (&score)[columns][4]) const {
-    if (m_arguments.softcap <= 0) return;
+    const float softcap = m_arguments.softcap;
+    if (softcap <= 0) return;
+    const float inner = cap_factor(m_arguments);
     KFORMER_DEVICE_UNROLL
     for (int n = 0; n < columns; ++n) {
       KFORMER_DEVICE_UNROLL
-      for (int i = 0; i < 4; ++i) score[n][i] = capped(m_arguments, score[n][i]);
+      for (int i = 0; i < 4; ++i) score[n][i] = softcap * hyperbolic_tangent(score[n][i] * inner);
     }
   }
 
@@ -104,6 +108,15 @@ class Softmax {
       weight[k][1] = pack<type>(score[2 * k][2], score[2 * k][3]);
       weight[k][2] = pack<type>(score[2 * k + 1][0], score[2 * k + 1][1]);
       weight[k][3] = pack<type>(score[2 * k + 1][2], score[2 * k + 1][3]);
+    }
+  }
+
+  /// What follows in the program needs the sums: the compiler finishes the weights before it.
+  KFORMER_DEVICE void finish_sums() {
+    KFORMER_DEVICE_UNROLL
+    for (int m = 0; m < row_tiles; ++m) {
+      KFORMER_DEVICE_UNROLL
+      for (int half = 0; half < 2; ++half) m_sum[m][half] = opaque(m_sum[m][half]);
     }
   }
 

@@ -41,7 +41,8 @@ KFORMER_DEVICE void arrive_and_expect(SharedAddress barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
-/// Waits for the end of a phase of this parity; the phase before the first has parity 1.
+/// Waits for the end of a phase of this parity; the phase before the first has parity 1. The machine answers each thread by
+/// itself: before instructions of a whole warp comes a `warp_barrier`.
 KFORMER_DEVICE void wait_phase(SharedAddress barrier, int parity) {
   std::uint32_t ended = 0;
   while (!ended)
@@ -65,6 +66,13 @@ KFORMER_DEVICE void copy_tile(SharedAddress to, const TensorMap& map, SharedAddr
       : "memory");
 }
 KFORMER_DEVICE void warp_barrier() { __syncwarp(); }
+/// Waits until `count` threads have come to barrier `id`, those included that only arrive.
+KFORMER_DEVICE void wait_at_barrier(int id, int count) {
+  asm volatile("barrier.cta.sync.aligned %0, %1;\n" ::"r"(id), "r"(count) : "memory");
+}
+KFORMER_DEVICE void arrive_at_barrier(int id, int count) {
+  asm volatile("barrier.cta.arrive.aligned %0, %1;\n" ::"r"(id), "r"(count) : "memory");
+}
 /// Whether the predicate holds for any of the `count` threads that arrive at barrier `id`.
 KFORMER_DEVICE bool any_of_threads(int id, int count, bool mine) {
   std::uint32_t found;
@@ -98,6 +106,8 @@ void wait_phase(SharedAddress barrier, int parity);
 inline void fence_tile_copies() {}
 void copy_tile(SharedAddress to, const TensorMap& map, SharedAddress barrier, int c0, int c1, int c2, int c3);
 void warp_barrier();
+inline void wait_at_barrier(int id, int count) { emulation::Block::current().barrier(id, count); }
+inline void arrive_at_barrier(int id, int count) { emulation::Block::current().arrive(id, count); }
 inline bool any_of_threads(int id, int count, bool mine) {
   return emulation::Block::current().any(id, count, mine);
 }

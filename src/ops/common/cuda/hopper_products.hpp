@@ -40,18 +40,22 @@ KFORMER_DEVICE void wait_products() {
 /// memory. Row 16w + r of c is row r of warp w's fragment, which is that of `multiply_add` for each 8 columns.
 template <Half type, int columns>
 KFORMER_DEVICE void multiply_shared(float (&c)[columns / 8][4], std::uint64_t a, std::uint64_t b, bool add) {
-  static_assert(columns == 128);
-#define KFORMER_MULTIPLY_SHARED(half)                                                    \
-  asm volatile(                                                                          \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                       \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." half "." half " {" KFORMER_NAMES_64 \
-      "}, %64, %65, p, 1, 1, 0, 0;\n}\n"                                                 \
-      : KFORMER_ACCUMULATORS_64                                                          \
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)))
-  if constexpr (type == Half::bf16)
-    KFORMER_MULTIPLY_SHARED("bf16");
+  static_assert(columns == 64 || columns == 128);
+#define KFORMER_MULTIPLY_SHARED(half, n, sums, left, right, flag)                                        \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " flag                                                  \
+               ", 0;\n"                                                                                  \
+               "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." half "." half " {" KFORMER_NAMES_##sums \
+               "}, " left ", " right ", p, 1, 1, 0, 0;\n}\n"                                             \
+               : KFORMER_ACCUMULATORS_##sums                                                             \
+               : "l"(a), "l"(b), "r"(static_cast<int>(add)))
+  if constexpr (type == Half::bf16 && columns == 64)
+    KFORMER_MULTIPLY_SHARED("bf16", 64, 32, "%32", "%33", "%34");
+  else if constexpr (type == Half::f16 && columns == 64)
+    KFORMER_MULTIPLY_SHARED("f16", 64, 32, "%32", "%33", "%34");
+  else if constexpr (type == Half::bf16)
+    KFORMER_MULTIPLY_SHARED("bf16", 128, 64, "%64", "%65", "%66");
   else
-    KFORMER_MULTIPLY_SHARED("f16");
+    KFORMER_MULTIPLY_SHARED("f16", 128, 64, "%64", "%65", "%66");
 #undef KFORMER_MULTIPLY_SHARED
 }
 

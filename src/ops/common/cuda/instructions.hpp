@@ -155,6 +155,10 @@ KFORMER_DEVICE int opaque(int x) {
   asm volatile("" : "+r"(x));
   return x;
 }
+KFORMER_DEVICE float opaque(float x) {
+  asm volatile("" : "+f"(x));
+  return x;
+}
 KFORMER_DEVICE Chunk opaque(Chunk x) {
   asm volatile("" : "+r"(x.word[0]), "+r"(x.word[1]), "+r"(x.word[2]), "+r"(x.word[3]));
   return x;
@@ -239,6 +243,7 @@ inline std::uint32_t float_as_bits(float x) {
 float shuffle_xor(float x, int lanes);
 std::uint32_t shuffle(std::uint32_t x, int lane);
 inline int opaque(int x) { return x; }
+inline float opaque(float x) { return x; }
 inline Chunk opaque(const Chunk& x) { return x; }
 inline float largest(float a, float b) { return std::fmax(a, b); }
 inline float natural_log(float x) { return std::log(x); }

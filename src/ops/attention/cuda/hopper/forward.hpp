@@ -16,13 +16,16 @@ namespace kformer::Impl::cuda::hopper {
 // results of a warpgroup take up to 160 of the 240 registers that each of its threads has. Warpgroup products
 // read shared memory by themselves, one instruction for 64 × 128 × 16 factors, and threads only wait for them.
 // Two warpgroups keep the tensor cores busy: one computes its softmax while the other multiplies. With smaller
-// tiles each key would pass through shared memory for fewer queries. Not measured on a GPU.
+// tiles each key would pass through shared memory for fewer queries.
 template <Half type_, int features_>
 struct ForwardTiles {
   static constexpr Half type = type_;
   static constexpr int features = features_;  ///< of q, k and v
-  static constexpr int keys = 128, stages = 2, consumers = 2, queries = 64 * consumers;
-  static constexpr int producer_registers = 24, consumer_registers = 240;
+  static constexpr int consumers = features == 64 ? 3 : 2;
+  static constexpr int keys = 128, stages = 2, queries = 64 * consumers;
+  // Together all registers of the multiprocessor, with three consumers and with two.
+  static constexpr int producer_registers = consumers == 3 ? 32 : 24,
+                       consumer_registers = consumers == 3 ? 160 : 240;
 };
 
 template <class Tiles>
@@ -43,15 +46,15 @@ struct ForwardKernel {
 
   KFORMER_DEVICE void operator()() const {
     const Block block(*this);
+    if (block.tile.q_len == 0) return;
     if (thread_index() == 0) block.init_barriers();
     block_barrier();
-    const int group = thread_index() / warpgroup_threads;
-    if (group == 0) {
+    if (thread_index() < warpgroup_threads) {
       give_registers_back<Tiles::producer_registers>();
       if (thread_index() == 0) block.copy_tiles();
     } else {
       take_registers<Tiles::consumer_registers>();
-      Consumer(block, group - 1).run();
+      Consumer(block).run();
     }
   }
 
@@ -87,18 +90,19 @@ struct ForwardKernel {
     KFORMER_DEVICE void init_barriers() const {
       constexpr int warps = warpgroup_threads / 32 * consumers;
       init_barrier(query_full, 1);
-      key.init(warps);
-      value.init(warps);
+      key.init(warps, 1);
+      value.init(warps, 1);
       publish_barriers();
     }
 
     KFORMER_DEVICE void copy_tiles() const {
       if (passes == 0) return;
       arrive_and_expect(query_full, QueryPanels::bytes);
-      query.copy(kernel.q_map, query_full, tile.first, head, tile.batch);
+      query.copy(kernel.q_map, query_full, tile.q_begin + tile.first, head, tile.batch);
       for (int i = 0; i < passes; ++i) {
-        key.fill(i, kernel.k_map, first_key + i * keys, head / a.group, tile.batch);
-        value.fill(i, kernel.v_map, first_key + i * keys, head / a.group, tile.batch);
+        const int token = tile.kv_begin + first_key + i * keys;
+        key.fill(i, kernel.k_map, token, head / a.group, tile.batch);
+        value.fill(i, kernel.v_map, token, head / a.group, tile.batch);
       }
     }
   };
@@ -107,21 +111,14 @@ struct ForwardKernel {
   struct Consumer {
     const Block& block;
     const AttentionArguments& a;
-    int group, thread, lane, first_row;
     bool spoiled = false;  ///< a value that some of the queries do not see is not finite
     float score[keys / 8][4];
     std::uint32_t weight[keys / 16][4];
     float result[features / 8][4];
     Softmax<1> softmax;
 
-    KFORMER_DEVICE Consumer(const Block& of_block, int of_group)
-        : block(of_block),
-          a(of_block.a),
-          group(of_group),
-          thread(thread_index() % warpgroup_threads),
-          lane(thread_index() % 32),
-          first_row(of_block.tile.first + 64 * of_group + thread_index() % warpgroup_threads / 32 * 16),
-          softmax(of_block.a) {
+    KFORMER_DEVICE explicit Consumer(const Block& of_block)
+        : block(of_block), a(of_block.a), softmax(of_block.a) {
       KFORMER_DEVICE_UNROLL
       for (int n = 0; n < features / 8; ++n) {
         KFORMER_DEVICE_UNROLL
@@ -132,7 +129,7 @@ struct ForwardKernel {
     KFORMER_DEVICE void run() {
       if (block.passes > 0) pass_keys();
       // Barrier 0 is that of the whole block.
-      if (any_of_threads(1 + group, warpgroup_threads, spoiled))
+      if (any_of_threads(1 + group(), warpgroup_threads, spoiled))
         attend_rows_exactly();
       else
         store();
@@ -140,18 +137,26 @@ struct ForwardKernel {
 
     KFORMER_DEVICE void pass_keys() {
       wait_phase(block.query_full, 0);
+      warp_barrier();
       multiply_keys(0);
       wait_products<0>();
       block.key.release(0);
       float correction[1][4];
+      const Turns<consumers> turns{1 + consumers, group()};
       weigh(0, correction);
       pack_weights();
+      if (block.passes > 1) turns.begin();
       for (int i = 1; i < block.passes; ++i) {
+        turns.wait();
         multiply_keys(i);
         multiply_values(i - 1);
+        turns.pass(i + 1 == block.passes);
         wait_products<1>();
         block.key.release(i);
         weigh(i, correction);
+        softmax.finish_sums();
+        // Not a wait in vain: else ptxas moves the next one up, and the weights would come after the products.
+        if (i + 1 < block.passes) block.key.wait(i + 1);
         wait_products<0>();
         block.value.release(i - 1);
         KFORMER_DEVICE_UNROLL
@@ -170,7 +175,7 @@ struct ForwardKernel {
       fence_products();
       KFORMER_DEVICE_UNROLL
       for (int k = 0; k < features / 16; ++k)
-        multiply_shared<type, keys>(score, block.query.features_of_rows(64 * group, k),
+        multiply_shared<type, keys>(score, block.query.features_of_rows(64 * group(), k),
                                     block.key.tile(i).features_of_rows(0, k), k > 0);
       commit_products();
     }
@@ -179,7 +184,7 @@ struct ForwardKernel {
       block.value.wait(i);
       if (hides(i)) {
         // A value that a query does not see may be NaN, and 0 · NaN is not 0.
-        const bool found = block.value.tile(i).template not_finite<type>(thread, warpgroup_threads);
+        const bool found = block.value.tile(i).template not_finite<type>(thread());
         spoiled = spoiled || found;
         fence_tile_copies();
       }
@@ -190,11 +195,18 @@ struct ForwardKernel {
       commit_products();
     }
 
+    // Not members, for which registers would be missing: the number of the thread costs nothing.
+    KFORMER_DEVICE static int group() { return thread_index() / warpgroup_threads - 1; }
+    KFORMER_DEVICE static int thread() { return thread_index() % warpgroup_threads; }
+    KFORMER_DEVICE static int lane() { return thread_index() % 32; }
+    /// The first of its two rows; the other is 8 further.
+    KFORMER_DEVICE int row() const { return block.tile.first + 64 * group() + thread() / 32 * 16 + lane() / 4; }
+
     KFORMER_DEVICE int key_of(int i) const { return block.first_key + i * keys; }
 
     /// Whether some query of the warpgroup does not see some key of tile i.
     KFORMER_DEVICE bool hides(int i) const {
-      const int first = block.tile.first + 64 * group;
+      const int first = block.tile.first + 64 * group();
       return visible_keys(a, block.tile, first + 63).begin > key_of(i) ||
              visible_keys(a, block.tile, first).end < key_of(i) + keys;
     }
@@ -203,8 +215,7 @@ struct ForwardKernel {
     KFORMER_DEVICE void weigh(int i, float (&correction)[1][4]) {
       softmax.cap(score);
       if (hides(i)) {
-        const int row = first_row + lane / 4;
-        hide(score, {visible_keys(a, block.tile, row), visible_keys(a, block.tile, row + 8)}, key_of(i));
+        hide(score, {visible_keys(a, block.tile, row()), visible_keys(a, block.tile, row() + 8)}, key_of(i));
       }
       KFORMER_DEVICE_UNROLL
       for (int k = 0; k < 4; ++k) correction[0][k] = 1;
@@ -227,23 +238,23 @@ struct ForwardKernel {
       constexpr int warps = warpgroup_threads / 32;
       // Warps begin with the row of their number in the block.
       QueryTile rows = block.tile;
-      const int before = warps * (group + 1);
-      rows.first += 64 * group - before;
+      const int before = warps * (group() + 1);
+      rows.first += 64 * group() - before;
       attend_exactly<type, features>(a, rows, block.head, before + 64, warps);
     }
 
     KFORMER_DEVICE void store() const {
       KFORMER_DEVICE_UNROLL
       for (int half = 0; half < 2; ++half) {
-        const RowSum row = softmax.finish(0, half);
-        const int query = first_row + lane / 4 + 8 * half;
+        const RowSum sum = softmax.finish(0, half);
+        const int query = row() + 8 * half;
         if (query >= block.tile.q_len) continue;
-        std::uint16_t* out = a.out.row(block.tile.batch, query, block.head);
+        std::uint16_t* out = a.out.row(block.tile.batch, block.tile.q_begin + query, block.head);
         KFORMER_DEVICE_UNROLL
         for (int n = 0; n < features / 8; ++n)
-          *reinterpret_cast<std::uint32_t*>(out + 8 * n + 2 * (lane % 4)) =
-              pack<type>(result[n][2 * half] * row.inverse, result[n][2 * half + 1] * row.inverse);
-        if (lane % 4 == 0) a.lse.at(block.tile.batch, block.head, query) = row.lse;
+          *reinterpret_cast<std::uint32_t*>(out + 8 * n + 2 * (lane() % 4)) =
+              pack<type>(result[n][2 * half] * sum.inverse, result[n][2 * half + 1] * sum.inverse);
+        if (lane() % 4 == 0) a.lse.at(block.tile.batch, block.head, block.tile.q_begin + query) = sum.lse;
       }
     }
   };

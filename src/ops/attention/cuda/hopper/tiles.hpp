@@ -13,6 +13,14 @@ namespace kformer::Impl::cuda::hopper {
 /// Address bits of the swizzle: tiles begin at multiples of this.
 inline constexpr int tile_alignment = 1024;
 
+/// For copies of panels of `rows` rows.
+template <Half type>
+TensorMap tile_map(TensorShape shape, int rows) {
+  shape.box[0] = panel_features, shape.box[1] = static_cast<std::uint32_t>(rows);
+  shape.box[2] = shape.box[3] = 1;
+  return make_tensor_map(type, shape);
+}
+
 template <int rows, int features>
 struct PanelTile {
   static constexpr int panels = features / panel_features;
@@ -43,13 +51,17 @@ struct PanelTile {
                 token, head, batch);
   }
 
-  /// Whether one of its numbers is infinite or NaN; asked by thread `thread` of `threads`, each for its part.
+  /// Whether one of its numbers is infinite or NaN; asked by each thread of a warpgroup for its part.
   template <Half type>
-  KFORMER_DEVICE bool not_finite(int thread, int threads) const {
+  KFORMER_DEVICE bool not_finite(int thread) const {
+    constexpr int threads = warpgroup_threads;
+    // All loads are independent: a chain of them would take longer than the products of the tile.
     bool found = false;
-    for (int i = thread; i < bytes / 4; i += threads) {
-      const auto both = load_shared<std::uint32_t>(begin + static_cast<SharedAddress>(4 * i));
-      found = found || some_not_finite<type>(both);
+    KFORMER_DEVICE_UNROLL
+    for (int i = 0; i < bytes / 16; i += threads) {
+      const auto chunk = load_shared<Chunk>(begin + static_cast<SharedAddress>(16 * (i + thread)));
+      KFORMER_DEVICE_UNROLL
+      for (int j = 0; j < 4; ++j) found |= some_not_finite<type>(chunk.word[j]);
     }
     return found;
   }
@@ -70,23 +82,46 @@ struct Ring {
   }
   KFORMER_DEVICE SharedAddress empty(int i) const { return full(i) + 8 * stages; }
 
-  KFORMER_DEVICE void init(int consumer_warps) const {
+  /// \param fillers  threads that say that they have filled a stage, besides the copies
+  KFORMER_DEVICE void init(int consumer_warps, int fillers) const {
     for (int i = 0; i < stages; ++i) {
-      init_barrier(full(i), 1);
+      init_barrier(full(i), fillers);
       init_barrier(empty(i), consumer_warps);
     }
   }
   /// By one thread, for i = 0, 1, …
   KFORMER_DEVICE void fill(int i, const TensorMap& map, int token, int head, int batch) const {
-    wait_phase(empty(i), i / stages % 2 ^ 1);
+    wait_empty(i);
     arrive_and_expect(full(i), Tile::bytes);
     tile(i).copy(map, full(i), token, head, batch);
   }
-  KFORMER_DEVICE void wait(int i) const { wait_phase(full(i), i / stages % 2); }
+  KFORMER_DEVICE void wait_empty(int i) const { wait_phase(empty(i), i / stages % 2 ^ 1); }
+  /// By all threads of each warp, which go on together.
+  KFORMER_DEVICE void wait(int i) const {
+    wait_phase(full(i), i / stages % 2);
+    warp_barrier();
+  }
   /// By all threads of each warp when they are done with the tile.
   KFORMER_DEVICE void release(int i) const {
     warp_barrier();
     if (thread_index() % 32 == 0) arrive(empty(i));
+  }
+};
+
+/// Warpgroups that begin their products one after the other, so that one of them multiplies while others do something else.
+template <int warpgroups>
+struct Turns {
+  int first_barrier, mine;  ///< each has a barrier; `mine` is its number
+
+  /// Before the first turn of the first.
+  KFORMER_DEVICE void begin() const {
+    if (mine == warpgroups - 1) arrive_at_barrier(first_barrier, 2 * warpgroup_threads);
+  }
+  KFORMER_DEVICE void wait() const { wait_at_barrier(first_barrier + mine, 2 * warpgroup_threads); }
+  /// \param last  after this, nobody waits for the turn of the last
+  KFORMER_DEVICE void pass(bool last) const {
+    if (last && mine == warpgroups - 1) return;
+    arrive_at_barrier(first_barrier + (mine + 1) % warpgroups, 2 * warpgroup_threads);
   }
 };
 
