@@ -4,6 +4,7 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,12 +24,17 @@ void require(cublasStatus_t status, const char* label) {
   throw Error(text);
 }
 
+int current_device(const char* label) {
+  int device = 0;
+  check(cudaGetDevice(&device), label);
+  return device;
+}
+
 // One for each device, which any thread may use. Never destroyed: the driver may be gone before statics are.
 cublasLtHandle_t handle(const char* label) {
   static std::mutex mutex;
   static std::map<int, cublasLtHandle_t> handles;
-  int device = 0;
-  check(cudaGetDevice(&device), label);
+  const int device = current_device(label);
   const std::lock_guard lock(mutex);
   cublasLtHandle_t& found = handles[device];
   if (found == nullptr) require(cublasLtCreate(&found), label);
@@ -60,7 +66,9 @@ std::uint64_t allowed_arithmetic(const MatmulPlan& plan) {
       case DType::f16:
         return CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16F | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F;
       case DType::bf16:
-        return CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16BF | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F;
+        // Algorithms of warpgroups, which take either type, say f16 of themselves. They convert nothing.
+        return CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16BF | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16F |
+               CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F;
       case DType::f32:
         return CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F |
                (plan.tf32 ? CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32 : 0);
@@ -75,6 +83,23 @@ std::uint64_t allowed_arithmetic(const MatmulPlan& plan) {
   const std::uint64_t sums = plan.compute == DType::f64 ? CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_64F
                                                         : CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_32F;
   return CUBLASLT_NUMERICAL_IMPL_FLAGS_OP_TYPE_MASK | sums | inputs;
+}
+
+// None if there is none.
+using Algorithm = std::optional<cublasLtMatmulAlgo_t>;
+
+// What an algorithm is chosen by, the device included.
+using Choice = std::array<std::int64_t, 32>;
+Choice choice(const char* label, const MatmulPlan& plan, std::uint64_t workspace_bytes) {
+  Choice all{};
+  auto* next = all.begin();
+  const auto add = [&](auto value) { *next++ = static_cast<std::int64_t>(value); };
+  for (const ColumnMajor* x : {&plan.a, &plan.b, &plan.c, &plan.d}) {
+    add(x->type), add(x->rows), add(x->cols), add(x->leading), add(x->batch_stride), add(x->alignment);
+  }
+  add(plan.transpose_a), add(plan.transpose_b), add(plan.bias ? alignment_of(plan.bias) : 0), add(plan.batches);
+  add(plan.compute), add(plan.tf32), add(workspace_bytes), add(current_device(label));
+  return all;
 }
 
 // The plan in the terms of cuBLASLt.
@@ -126,7 +151,7 @@ struct Description {
            std::uint32_t(std::min(plan.d.alignment, plan.bias ? alignment_of(plan.bias) : 256u)));
   }
 
-  std::optional<cublasLtMatmulAlgo_t> algorithm(const char* label) {
+  Algorithm best_algorithm(const char* label) {
     cublasLtMatmulHeuristicResult_t best{};
     int found = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle(label), &operation, &a, &b, &c, &d,
@@ -138,12 +163,26 @@ struct Description {
   }
 };
 
+// cuBLASLt takes longer to choose than a GPU takes for a small product: choices are kept.
+Algorithm algorithm(const char* label, Description& description, const MatmulPlan& plan,
+                    std::uint64_t workspace_bytes) {
+  constexpr std::size_t most = 4096;  // of a program whose extents are always new
+  static std::mutex mutex;
+  static std::map<Choice, Algorithm> known;
+  const Choice key = choice(label, plan, workspace_bytes);
+  const std::lock_guard lock(mutex);
+  if (const auto found = known.find(key); found != known.end()) return found->second;
+  if (known.size() == most) known.clear();
+  return known[key] = description.best_algorithm(label);
+}
+
 }  // namespace
 
 std::string CublasLt::refusal(const MatmulPlan& plan) {
   if (plan.empty()) return {};
   constexpr const char* label = "kformer::linear[cublaslt]";
-  if (Description(label, plan, 0).algorithm(label)) return {};
+  Description description(label, plan, 0);
+  if (algorithm(label, description, plan, 0)) return {};
   return "cuBLASLt has no algorithm for these extents, strides and types on this device";
 }
 
@@ -151,14 +190,15 @@ void CublasLt::run(const char* label, Stream stream, const MatmulPlan& plan, voi
                    std::size_t workspace_bytes) {
   if (plan.empty()) return;
   constexpr std::size_t alignment = 256;
-  if (!std::align(alignment, 1, workspace, workspace_bytes)) workspace_bytes = 0;
+  // An empty one may have any address, which cuBLASLt would refuse.
+  if (!std::align(alignment, 1, workspace, workspace_bytes)) workspace = nullptr, workspace_bytes = 0;
   Description description(label, plan, workspace_bytes);
-  const auto algorithm = description.algorithm(label);
-  if (!algorithm) require(CUBLAS_STATUS_NOT_SUPPORTED, label);
+  const Algorithm best = algorithm(label, description, plan, workspace_bytes);
+  if (!best) require(CUBLAS_STATUS_NOT_SUPPORTED, label);
   const auto multiply = [&](auto alpha, auto beta) {
     require(cublasLtMatmul(handle(label), &description.operation, &alpha, plan.a.data, &description.a,
                            plan.b.data, &description.b, &beta, plan.c.data, &description.c, plan.d.data,
-                           &description.d, &*algorithm, workspace, workspace_bytes, stream),
+                           &description.d, &*best, workspace, workspace_bytes, stream),
             label);
   };
   if (plan.compute == DType::f64)
