@@ -118,6 +118,16 @@ Array<DataType> random_array(const Space& exec, std::uint64_t seed, const char* 
   return array;
 }
 
+/// `count` times the same number.
+template <class T>
+Array<T*> constant_array(T value, const char* label, std::int64_t count) {
+  const Array<T*> array(label, count);
+  const auto host = Kokkos::create_mirror_view(array);
+  std::fill_n(host.data(), count, value);
+  Kokkos::deep_copy(array, host);
+  return array;
+}
+
 /// Numbers in [0, end), the same for the same seed.
 Array<std::int32_t*> random_integers(const Space& exec, std::uint64_t seed, std::int64_t count,
                                      std::int64_t end);

@@ -59,6 +59,7 @@ std::vector<ReportValue> measured_values(const Measurement& m) {
   const double median = m.samples.quantile(0.5);
   const bool timed = median > 0;
   const double p10 = timed ? m.samples.quantile(0.1) : none, p90 = timed ? m.samples.quantile(0.9) : none;
+  const ReportValue peak = timed ? bytes_value(static_cast<std::int64_t>(m.peak_total)) : ReportValue{"-"};
   const std::string_view status = case_status_names[static_cast<std::size_t>(m.status)];
   return {{shown_seconds(median), timed ? median : none},
           spread_value(m),
@@ -67,7 +68,7 @@ std::vector<ReportValue> measured_values(const Measurement& m) {
           number(timed ? m.flops / median : none, "{:.1f}", 1e-9),
           number(timed ? share_of_limit(m) : none, "{:.0f} %", 100),
           {"", std::int64_t(noisy(m))},
-          timed ? bytes_value(static_cast<std::int64_t>(m.peak_total)) : ReportValue{"-"},
+          peak,
           number(m.max_rel_err, "{:.1e}"),
           {std::string(status), std::string(status), tone_of(m.status)}};
 }

@@ -23,10 +23,10 @@ class Call {
         m_targets(random_integers(exec, seed + 1, s.rows, s.vocabulary)),
         m_loss("kformer::perf::loss", s.rows),
         m_lse("kformer::perf::lse", s.rows),
-        m_dloss("kformer::perf::dloss", s.rows) {
+        m_dloss(constant_array(compute_t<T>(1) / static_cast<compute_t<T>>(s.rows), "kformer::perf::dloss",
+                               s.rows)) {
     if (!m_backward) return;
     m_dlogits = Array<T**>("kformer::perf::dlogits", s.rows, s.vocabulary);
-    Kokkos::deep_copy(exec, m_dloss, compute_t<T>(1) / static_cast<compute_t<T>>(s.rows));
     forward(exec);
   }
   std::size_t bytes() const { return bytes_of(m_logits, m_dlogits); }

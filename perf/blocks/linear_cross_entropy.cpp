@@ -24,9 +24,7 @@ class Operands {
         m_dweight("kformer::perf::dweight", s.vocabulary, s.hidden),
         m_targets(random_integers(exec, seed + 2, s.rows, s.vocabulary)),
         m_loss("kformer::perf::loss", s.rows),
-        m_dloss("kformer::perf::dloss", s.rows) {
-    Kokkos::deep_copy(exec, m_dloss, C(1) / static_cast<C>(s.rows));
-  }
+        m_dloss(constant_array(C(1) / static_cast<C>(s.rows), "kformer::perf::dloss", s.rows)) {}
 
  protected:
   std::size_t operand_bytes() const { return bytes_of(m_x, m_weight, m_dx, m_dweight); }

@@ -49,9 +49,7 @@ class Unfused {
       : m_in{random_array<T**>(exec, seed, "kformer::perf::gate_up", s.rows, 2 * s.hidden)},
         m_silu("kformer::perf::silu", s.rows, s.hidden),
         m_y("kformer::perf::y", s.rows, s.hidden),
-        m_one("kformer::perf::one", s.hidden) {
-    Kokkos::deep_copy(exec, m_one, T(compute_t<T>(1)));
-  }
+        m_one(constant_array(T(compute_t<T>(1)), "kformer::perf::one", s.hidden)) {}
   std::size_t bytes() const { return bytes_of(m_in.both, m_silu, m_y); }
   void launch(const Space& exec) const {
     const Kokkos::View<T**, Kokkos::LayoutStride, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>> ones(

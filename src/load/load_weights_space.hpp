@@ -368,7 +368,8 @@ void save_adapter(const Exec& exec, std::span<const Parameter> adapters, const L
   WeightRanks<Exec> of = ranks;
   for (Parameter& p : of.all) p.name = adapter_prefix + p.name;
   save_weights(exec, std::span<const Parameter>(named), folder / adapter_weights_name, ledger, of, staging);
-  for (const Collectives<Exec>* line : {ranks.tensor, ranks.stages})
+  const Collectives<Exec>* const lines[] = {ranks.tensor, ranks.stages};
+  for (const Collectives<Exec>* line : lines)
     if (line && line->communicator().rank() > 0) return;
   const std::string config = adapter_config_json(lora, description);
   const auto bytes = std::as_bytes(std::span(config));

@@ -12,6 +12,7 @@
 #include "ops/linear_cases.hpp"
 #include "support/errors.hpp"
 #include "support/gradient_check.hpp"
+#include "support/read_operand.hpp"
 
 namespace kformer::Testing {
 using namespace linear_cases;
@@ -68,7 +69,7 @@ BOOST_AUTO_TEST_CASE(one_weight_may_serve_a_batch) {
   weights.stride = {0, 6, 1};
   TestTensor<Exec, float> y({3, 4, 5});
   const auto forward = [&]<class Real, class Store>() {
-    return ref::linear_forward<Real, Store>(x.read<Real>(), Impl::read_tensor<Real>(weights), {}, {});
+    return ref::linear_forward<Real, Store>(x.read<Real>(), read_operand<Real>(weights), {}, {});
   };
   const auto expected = forward.operator()<double, double>();
   const auto naive = forward.operator()<float, float>();

@@ -3,6 +3,7 @@
 
 #include "kformer/ops/linear.hpp"
 #include "support/every_kernel.hpp"
+#include "support/read_operand.hpp"
 #include "support/references.hpp"
 
 /// \file
@@ -67,9 +68,9 @@ void test_forward(Tensors<T> t, Added added, double scale, Test test) {
   if (added == Added::residual) problem.residual = t.residual.ref();
   if (added == Added::to_y) problem.residual = t.y.ref();
   const auto forward = [&]<class Real, class Store>() {
-    return ref::linear_forward<Real, Store>(
-        Impl::read_tensor<Real>(problem.x), Impl::read_tensor<Real>(problem.weight),
-        Impl::read_tensor<Real>(problem.bias), Impl::read_tensor<Real>(problem.residual), Real(scale));
+    return ref::linear_forward<Real, Store>(read_operand<Real>(problem.x), read_operand<Real>(problem.weight),
+                                            read_operand<Real>(problem.bias),
+                                            read_operand<Real>(problem.residual), Real(scale));
   };
   const auto naive = forward.template operator()<naive_t<T>, T>();
   problem.check();

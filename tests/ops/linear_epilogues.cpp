@@ -5,6 +5,7 @@
 #include "ops/swiglu/reference.hpp"
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
+#include "support/read_operand.hpp"
 #include "support/references.hpp"
 
 namespace kformer::Testing {
@@ -98,9 +99,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(rope_matches_the_oracle, T, Scalars) {
           if (with_bias) problem.bias = bias.ref();
           problem.check();
           auto forward = [&]<class Real, class Store>() {
-            auto sums =
-                ref::linear_forward<Real, Store>(x.template read<Real>(), weight.template read<Real>(),
-                                                 Impl::read_tensor<Real>(problem.bias), {}, Real(scale));
+            auto sums = ref::linear_forward<Real, Store>(x.template read<Real>(), weight.template read<Real>(),
+                                                         read_operand<Real>(problem.bias), {}, Real(scale));
             HostTensor<Real> heads({s.batch, s.seq, s.heads, s.head_dim});
             const auto each = [&](auto f) {
               for (std::int64_t token = 0; token < tokens; ++token)

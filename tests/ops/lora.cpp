@@ -7,6 +7,7 @@
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
 #include "support/gradient_check.hpp"
+#include "support/read_operand.hpp"
 
 namespace kformer::Testing {
 namespace ref = kformer::Impl::reference;
@@ -97,7 +98,7 @@ void test_forward(Tensors<T> t, Added added) {
   problem.check();
   const auto naive = ref::lora_forward<naive_t<T>, T>(
       t.x.template read<naive_t<T>>(), t.weight.template read<naive_t<T>>(),
-      Impl::read_tensor<naive_t<T>>(problem.bias), Impl::read_tensor<naive_t<T>>(problem.residual),
+      read_operand<naive_t<T>>(problem.bias), read_operand<naive_t<T>>(problem.residual),
       t.a.template read<naive_t<T>>(), t.template tensors<naive_t<T>>());
   test_every_kernel(problem, {&t.xa, &t.y}, [&](const std::string&) {
     check_close("xa", t.xa, naive.low);

@@ -4,6 +4,7 @@
 #include "ops/quantized/reference.hpp"
 #include "ops/quantized_cases.hpp"
 #include "support/errors.hpp"
+#include "support/read_operand.hpp"
 #include "support/references.hpp"
 
 namespace kformer::Testing {
@@ -42,7 +43,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(linear_matches_the_oracle, T, Scalars) {
             if (activations == Activations::int8)
               inputs = ref::int8_activations<compute_t<T>, Real, Store>(inputs, Impl::activation_group(format));
             return ref::linear_forward<Real, Store>(inputs, ref::dequantize<Real, Store>(weight.matrix()), {},
-                                                    Impl::read_tensor<Real>(problem.residual),
+                                                    read_operand<Real>(problem.residual),
                                                     Real(problem.options.scale));
           };
           const auto naive = forward.template operator()<naive_t<T>, T>();

@@ -2,6 +2,7 @@
 #include "ops/quantized/reference.hpp"
 #include "ops/quantized_cases.hpp"
 #include "support/errors.hpp"
+#include "support/read_operand.hpp"
 #include "support/references.hpp"
 
 namespace kformer::Testing {
@@ -62,7 +63,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(forward_adds_the_terms, T, Scalars) {
         problem.check();
         const auto naive = expected_sum<Real, T>(
             x.template read<Real>(), ref::dequantize<Real, T>(weight.matrix()), xa.template read<Real>(),
-            b.template read<Real>(), true, Impl::read_tensor<Real>(problem.residual), scale);
+            b.template read<Real>(), true, read_operand<Real>(problem.residual), scale);
         BOOST_TEST_CONTEXT(to_string(format) << " of " << s.rows << " rows")
         test_every_kernel(problem, {&y}, [&](const std::string&) { check_close("y", y, naive); });
       }
@@ -88,7 +89,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(backward_adds_the_terms_and_what_was_there, T, Sca
         problem.check();
         const auto naive = expected_sum<Real, T>(
             dy.template read<Real>(), ref::dequantize<Real, T>(weight.matrix()), dxa.template read<Real>(),
-            a.template read<Real>(), false, Impl::read_tensor<Real>(problem.addend), scale);
+            a.template read<Real>(), false, read_operand<Real>(problem.addend), scale);
         BOOST_TEST_CONTEXT(to_string(format) << " of " << s.rows << " rows")
         test_every_kernel(problem, {&dx}, [&](const std::string&) { check_close("dx", dx, naive); });
       }

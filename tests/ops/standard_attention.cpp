@@ -4,6 +4,7 @@
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
 #include "support/gradient_check.hpp"
+#include "support/read_operand.hpp"
 #include "support/references.hpp"
 
 namespace kformer::Testing {
@@ -99,7 +100,7 @@ struct Tensors {
   }
   template <class Real>
   HostTensor<Real> read_mask() const {
-    return Impl::read_tensor<Real>(mask.ref());
+    return read_operand<Real>(mask.ref());
   }
 
  private:

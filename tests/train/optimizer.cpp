@@ -5,6 +5,7 @@
 
 #include "ops/adamw_cases.hpp"
 #include "support/errors.hpp"
+#include "support/read_operand.hpp"
 
 namespace kformer::Testing {
 namespace {
@@ -49,7 +50,7 @@ struct ByHand {
       a.weight = p.weight;
       a.gradient = p.gradient;
       if (sizeof(T) == 2 && options.master) {
-        const auto values = kformer::Impl::read_tensor<double>(p.weight).values();
+        const auto values = read_operand<double>(p.weight).values();
         a.master = floats.emplace_back(extents, Rows::packed)
                        .fill([&](std::size_t i) { return static_cast<C>(values[i]); })
                        .ref();

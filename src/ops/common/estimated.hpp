@@ -116,7 +116,7 @@ class Estimated {
       : m_value(value), m_variance(variance), m_half_ulp(half_ulp) {}
 
   static constexpr Value unit = std::numeric_limits<C>::epsilon() / 2,
-                         least = std::numeric_limits<C>::denorm_min() / 2;
+                         least = Value(std::numeric_limits<C>::denorm_min()) / 2;
 
   // The variance of an error that is uniform up to `half`.
   static constexpr Value uniform(Value half) { return half * half * (Value(1) / 3); }
