@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """Times PyTorch's scaled_dot_product_attention on a GPU; scripts/gpu_check compares kformer-attention with it.
 
-Takes the shapes as JSON on the command line (lists of numbers are swept), times the path that PyTorch chooses and its flash
-path alone, forward under no_grad, backward by autograd.grad on a kept graph, each sample from an idle device to an idle
+Takes the shapes as JSON on the command line (lists of numbers are swept), times the path that PyTorch chooses, its flash path
+and cuDNN's, forward under no_grad, backward by autograd.grad on a kept graph, each sample from an idle device to an idle
 device as kformer-attention times its own. Writes JSON: one row per shape, direction and path, with every sample.
 """
 
@@ -53,7 +53,7 @@ def rows_of(torch, case, device, timer):
     q, k, v = normal(case["num_attention_heads"]), normal(case["num_key_value_heads"]), normal(case["num_key_value_heads"])
     grad = torch.randn_like(q)
     call = lambda: attention(q, k, v, is_causal=case["causal"], enable_gqa=k.shape[1] != q.shape[1])
-    for path, direction in itertools.product(("free", "flash"), ("forward", "backward")):
+    for path, direction in itertools.product(("free", "flash", "cudnn"), ("forward", "backward")):
         row = dict(case, path=path, direction=direction)
         try:
             with forced(torch, path):
@@ -74,7 +74,7 @@ def forced(torch, path):
         return nullcontext()
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    return sdpa_kernel(SDPBackend.FLASH_ATTENTION)
+    return sdpa_kernel(SDPBackend.FLASH_ATTENTION if path == "flash" else SDPBackend.CUDNN_ATTENTION)
 
 
 def main():

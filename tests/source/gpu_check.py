@@ -103,12 +103,15 @@ class GpuCheck(unittest.TestCase):
         return {name: step["status"] for name, step in steps.items()}
 
     def test_everything_passes(self):
+        self.write(self.binaries / "kformer_tests_tuned", TESTS.replace("ATTENTION", ":"))
         self.write(self.path / "compute-sanitizer", SANITIZER)
         self.write(self.path / "python3", PYTHON_WITH_TORCH)
         done, result, steps = self.check()
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertTrue(result["ok"])
-        self.assertEqual(list(steps), ["list of tests", "tests/rms_norm", "tests/attention", "tests/rope",
+        self.assertEqual(list(steps), ["list of tuned tests", "tuned/rms_norm", "tuned/attention", "tuned/rope",
+                                       "sanitizer/memcheck", "sanitizer/racecheck", "sanitizer/synccheck",
+                                       "list of tests", "tests/rms_norm", "tests/attention", "tests/rope",
                                        "sanitizer/attention", "sanitizer/layer",
                                        "benchmark/attention", "benchmark/decode", "benchmark/layer",
                                        *(f"blocks/{block}" for block in BLOCKS), "peer/attention", "peer/blocks"])
@@ -230,6 +233,13 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertEqual(steps["sanitizer/attention"]["why"], "ERROR SUMMARY: 1 error")
 
+    def test_after_each_step_the_steps_so_far_are_written(self):
+        self.write(self.binaries / "kformer-layer", "#!/bin/sh\n/bin/cat gpu_check.json > seen\n")
+        self.check()
+        seen = json.loads((self.output / "seen").read_text(encoding="utf-8"))
+        self.assertTrue(seen["unfinished"])
+        self.assertEqual(self.status({step["name"]: step for step in seen["steps"]})["benchmark/decode"], "passed")
+
     def test_a_step_that_hangs_is_ended_with_what_it_started(self):
         self.attention_suite("/bin/sleep 100 & wait")
         begin = time.monotonic()
@@ -242,21 +252,21 @@ class GpuCheck(unittest.TestCase):
     def test_beyond_the_budget_nothing_runs(self):
         done, result, steps = self.check(budget=0.5)
         self.assertEqual(done.returncode, 1)
-        self.assertEqual(self.status(steps), {"list of tests": "not run"})
+        self.assertEqual(self.status(steps), {"tuned": "not run", "list of tests": "not run"})
         self.assertEqual(result["result_files"], {})
 
     def test_without_a_device_nothing_is_measured(self):
         self.write(self.binaries / "kformer_tests_cuda", "#!/bin/sh\necho skipped: there is no device >&2\nexit 77\n")
         done, result, steps = self.check()
         self.assertEqual(done.returncode, 1)
-        self.assertEqual(list(steps), ["list of tests"])
+        self.assertEqual(list(steps), ["tuned", "list of tests"])
         self.assertEqual(steps["list of tests"]["why"], "skipped: there is no device")
         self.assertFalse({"pytorch", "blocks", "layer"} & (set(result) | set(result["result_files"])))
 
     def test_collected_programs_have_their_libraries(self):
         build = self.folder / "build"
         for name in ("tests/kformer_tests_cuda", "drivers/kformer-attention", "drivers/kformer-layer",
-                     "perf/kformer-perf-attention", "perf/kformer-perf-blocks"):
+                     "tests/kformer_tests_tuned", "perf/kformer-perf-attention", "perf/kformer-perf-blocks"):
             (build / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(shutil.which("cmake") or "/bin/sh", build / name)
         target = self.folder / "carried"
@@ -268,14 +278,18 @@ class GpuCheck(unittest.TestCase):
                               "small_layer.toml", "small_attention.toml", "kformer_tests_cuda", "kformer-layer",
                               "kformer-perf-blocks", "kformer-perf-attention", "blocks.py", "torch_blocks.py",
                               "turns.py"}, names)
-        self.assertNotIn("single blocks", done.stdout)
+        self.assertNotIn("left out", done.stdout)
         self.assertFalse([path for path in (target / "lib").iterdir() if path.name.startswith(("libc.so", "libm.so"))])
+        # cmake loads libcurl and libcrypto, whose names begin like that of the C library.
+        loaded = subprocess.run(["ldd", build / "tests/kformer_tests_cuda"], capture_output=True, text=True, check=False).stdout
+        for name in ("libcurl", "libcrypto"):
+            self.assertEqual(name in loaded, any(path.name.startswith(name) for path in (target / "lib").iterdir()))
         # The programs of perf/ may be absent, the others may not.
         (build / "perf/kformer-perf-blocks").unlink()
         shutil.rmtree(target)
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("single blocks will not be timed", done.stdout)
+        self.assertIn("left out: the build has no perf/kformer-perf-blocks", done.stdout)
         self.assertFalse((target / "kformer-perf-blocks").exists())
         (build / "tests/kformer_tests_cuda").unlink()
         done = subprocess.run(command, capture_output=True, text=True, check=False)
