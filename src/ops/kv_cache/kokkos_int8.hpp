@@ -51,7 +51,7 @@ KOKKOS_INLINE_FUNCTION C largest_magnitude(const Member& team, const T* x, std::
         here = Kokkos::fmax(here, size == size ? size : Kokkos::Experimental::infinity_v<C>);
       },
       Kokkos::Max<C>(most));
-  return most;
+  return most < C(0) ? C(0) : most;  // of no elements it is the lowest number
 }
 
 template <class T>
