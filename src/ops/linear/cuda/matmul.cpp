@@ -190,7 +190,7 @@ void CublasLt::run(const char* label, Stream stream, const MatmulPlan& plan, voi
                    std::size_t workspace_bytes) {
   if (plan.empty()) return;
   constexpr std::size_t alignment = 256;
-  // An empty one may have any address, which cuBLASLt would refuse.
+  // An empty one may have any address, and cuBLASLt asks for an aligned one.
   if (!std::align(alignment, 1, workspace, workspace_bytes)) workspace = nullptr, workspace_bytes = 0;
   Description description(label, plan, workspace_bytes);
   const Algorithm best = algorithm(label, description, plan, workspace_bytes);
