@@ -10,6 +10,15 @@
 
 namespace kformer::Impl::cuda {
 
+/// `f.operator()<half>()`.
+template <class F>
+void with_half(Half type, F f) {
+  if (type == Half::bf16)
+    f.template operator()<Half::bf16>();
+  else
+    f.template operator()<Half::f16>();
+}
+
 /// A (batch, token, head, feature) array of 16-bit numbers with contiguous features.
 struct HalfHeads {
   std::uint16_t* data;

@@ -80,15 +80,6 @@ struct BackwardKernel {
       clear(of_second);
     }
 
-    template <int n>
-    KFORMER_DEVICE static void clear(float (&x)[n][4]) {
-      KFORMER_DEVICE_UNROLL
-      for (int j = 0; j < n; ++j) {
-        KFORMER_DEVICE_UNROLL
-        for (int i = 0; i < 4; ++i) x[j][i] = 0;
-      }
-    }
-
     /// False if only some rows meet a value that would spoil the gradients of others.
     KFORMER_DEVICE bool run() {
       if (passes > 0 && !pass_partners()) return false;

@@ -32,6 +32,15 @@ inline std::string chunk_refusal(const char* role, const TensorRef& x) {
   return {};
 }
 
+/// The first refusal of operands and their roles, or nothing.
+template <class Refusal>
+std::string first_refusal(std::initializer_list<std::pair<const char*, const TensorRef*>> all,
+                          Refusal refusal) {
+  for (const auto& [role, tensor] : all)
+    if (std::string why = refusal(role, *tensor); !why.empty()) return why;
+  return {};
+}
+
 /// The common refusals of both directions.
 template <class Problem>
 std::string tensor_core_refusal(const Problem& p) {
@@ -50,11 +59,7 @@ std::string tensor_core_refusal(const Problem& p) {
   if (p.q.extent[1] > most_length || p.k.extent[1] > most_length ||
       p.q.extent[0] * p.q.extent[1] * p.q.extent[2] > most_length)
     return "lengths exceed 32 bits";
-  const std::pair<const char*, const TensorRef*> all[] = {
-      {"q", &p.q}, {"k", &p.k}, {"v", &p.v}, {"out", &p.out}};
-  for (const auto& [role, tensor] : all)
-    if (std::string why = chunk_refusal(role, *tensor); !why.empty()) return why;
-  return {};
+  return first_refusal({{"q", &p.q}, {"k", &p.k}, {"v", &p.v}, {"out", &p.out}}, chunk_refusal);
 }
 
 /// The common refusals of forward kernels.
@@ -176,11 +181,7 @@ struct DecodeEntry {
 /// The common refusals of kernels of backward.
 inline std::string backward_refusal(const AttentionBackward& p) {
   if (std::string why = tensor_core_refusal(p); !why.empty()) return why;
-  const std::pair<const char*, const TensorRef*> more[] = {
-      {"dout", &p.dout}, {"dq", &p.dq}, {"dk", &p.dk}, {"dv", &p.dv}};
-  for (const auto& [role, tensor] : more)
-    if (std::string why = chunk_refusal(role, *tensor); !why.empty()) return why;
-  return {};
+  return first_refusal({{"dout", &p.dout}, {"dq", &p.dq}, {"dk", &p.dk}, {"dv", &p.dv}}, chunk_refusal);
 }
 /// Their workspace: δ.
 inline std::size_t backward_workspace(const AttentionBackward& p) {
@@ -248,8 +249,7 @@ std::string warpgroup_refusal(const TensorRef& q, const TensorRef& v,
   if ((d != 64 && d != 128) || v.extent[3] != d)
     return "head_dim and v_head_dim are " + std::to_string(d) + " and " + std::to_string(v.extent[3]) +
            ", but it supports only 64 and 64, or 128 and 128";
-  for (const auto& [role, tensor] : copied)
-    if (std::string why = tile_refusal(role, *tensor); !why.empty()) return why;
+  if (std::string why = first_refusal(copied, tile_refusal); !why.empty()) return why;
   const int capability = Device<Exec>::capability();
   if (std::string why = capability_refusal(90, capability); !why.empty()) return why;
   // Emulated blocks have every capability.

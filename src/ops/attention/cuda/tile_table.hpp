@@ -9,15 +9,6 @@
 
 namespace kformer::Impl::cuda {
 
-/// `f.operator()<half>()`.
-template <class F>
-void with_half(Half type, F f) {
-  if (type == Half::bf16)
-    f.template operator()<Half::bf16>();
-  else
-    f.template operator()<Half::f16>();
-}
-
 // Occupancy of ForwardKernel: a thread holds its part of queries, scores and results in up to 255 registers, so
 // that each number read from shared memory enters as many products as possible. Independent products and
 // asynchronous copies keep the tensor cores busy instead of more warps. Smaller tiles would raise the occupancy

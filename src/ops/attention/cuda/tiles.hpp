@@ -125,10 +125,20 @@ KFORMER_DEVICE bool copied_not_finite(SharedAddress rows_begin) {
   return found;
 }
 
-/// −∞ for keys that are not seen, of scores in the fragments of a warp: `seen` by a thread's two rows of 16,
+template <int n>
+KFORMER_DEVICE void clear(float (&x)[n][4]) {
+  KFORMER_DEVICE_UNROLL
+  for (int j = 0; j < n; ++j) {
+    KFORMER_DEVICE_UNROLL
+    for (int i = 0; i < 4; ++i) x[j][i] = 0;
+  }
+}
+
+/// −∞, or `instead`, for keys that are not seen, of scores in the fragments of a warp: `seen` by a thread's two rows of 16,
 /// the scores from key `first` on.
 template <int columns>
-KFORMER_DEVICE void hide(float (&score)[columns][4], const Visible (&seen)[2], int first) {
+KFORMER_DEVICE void hide(float (&score)[columns][4], const Visible (&seen)[2], int first,
+                         float instead = -infinity()) {
   const int lane = thread_index() % 32;
   KFORMER_DEVICE_UNROLL
   for (int half = 0; half < 2; ++half) {
@@ -138,7 +148,7 @@ KFORMER_DEVICE void hide(float (&score)[columns][4], const Visible (&seen)[2], i
       KFORMER_DEVICE_UNROLL
       for (int i = 0; i < 2; ++i) {
         const int key = 8 * n + 2 * (lane % 4) + i;
-        if (key < begin || key >= end) score[n][2 * half + i] = -infinity();
+        if (key < begin || key >= end) score[n][2 * half + i] = instead;
       }
     }
   }

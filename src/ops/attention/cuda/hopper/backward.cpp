@@ -34,16 +34,9 @@ void launch_sides(Stream stream, const GradientArguments& g, const GradientShape
 
 void attention_backward_wgmma(Stream stream, Half type, const GradientArguments& g,
                               const GradientShapes& shapes, const Sequences& sequences) {
-  const auto with_features = [&]<Half half>() {
-    if (g.a.head_dim == 64)
-      launch_sides<half, 64>(stream, g, shapes, sequences);
-    else
-      launch_sides<half, 128>(stream, g, shapes, sequences);
-  };
-  if (type == Half::bf16)
-    with_features.template operator()<Half::bf16>();
-  else
-    with_features.template operator()<Half::f16>();
+  hopper::with_tiles(type, g.a.head_dim, [&]<Half half, int features>() {
+    launch_sides<half, features>(stream, g, shapes, sequences);
+  });
 }
 
 }  // namespace kformer::Impl::cuda

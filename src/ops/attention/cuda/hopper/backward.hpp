@@ -148,7 +148,7 @@ struct BackwardKernel {
   };
 
   /// What a thread has of its warpgroup: scores, gradients and factors in the fragments of its warp.
-  struct Consumer {
+  struct Consumer : Place {
     const Block& block;
     bool spoiled = false;  ///< a number that some of the rows do not meet is not finite
     float score[partners / 8][4], gradient[partners / 8][4];
@@ -160,15 +160,6 @@ struct BackwardKernel {
       clear(of_first);
       clear(of_second);
     }
-    template <int n>
-    KFORMER_DEVICE static void clear(float (&x)[n][4]) {
-      KFORMER_DEVICE_UNROLL
-      for (int j = 0; j < n; ++j) {
-        KFORMER_DEVICE_UNROLL
-        for (int i = 0; i < 4; ++i) x[j][i] = 0;
-      }
-    }
-
     /// The compiler moves no use of the numbers to before this.
     template <int n>
     KFORMER_DEVICE static void hold(float (&x)[n][4]) {
@@ -179,11 +170,7 @@ struct BackwardKernel {
       }
     }
 
-    KFORMER_DEVICE static int group() { return thread_index() / warpgroup_threads - 1; }
-    KFORMER_DEVICE static int thread() { return thread_index() % warpgroup_threads; }
-    KFORMER_DEVICE static int lane() { return thread_index() % 32; }
-    /// The first of its two rows; the other is 8 further.
-    KFORMER_DEVICE int row() const { return block.tile.first + 64 * group() + thread() / 32 * 16 + lane() / 4; }
+    KFORMER_DEVICE int row() const { return row_from(block.tile.first); }
 
     KFORMER_DEVICE void run() {
       if (block.passes > 0) pass_partners();
@@ -220,11 +207,11 @@ struct BackwardKernel {
         wait_products<0>();
         hold(gradient);
         if constexpr (of_keys) {
-          pack_factor(weight, score);
+          pack_factor<type>(weight, score);
           if (!Tiles::sums_in_flight) add_product(of_second, weight, block.second.tile(i));
         }
         make_slopes(i, hides);
-        pack_factor(slope, gradient);
+        pack_factor<type>(slope, gradient);
         if constexpr (of_keys && Tiles::sums_in_flight) add_product(of_second, weight, block.second.tile(i));
         add_product(of_first, slope, block.first.tile(i));
         if (!Tiles::sums_in_flight) {
@@ -283,13 +270,6 @@ struct BackwardKernel {
       return load_shared<Pair>(block.statistics_of_pass(i) +
                                static_cast<SharedAddress>((which * partners + at) * int(sizeof(float))));
     }
-    /// The partners that row `row() + 8 · half` meets, counted from the first of the pass.
-    KFORMER_DEVICE Visible range(int i, int half) const {
-      const Visible v = visible_partners<side>(block.a, block.tile, row() + 8 * half);
-      return {v.begin - block.partner_of(i), v.end - block.partner_of(i)};
-    }
-    KFORMER_DEVICE static bool outside(int at, const Visible& v) { return at < v.begin || at >= v.end; }
-
     /// P = exp(S − lse) in the place of S; 0 for pairs that do not meet.
     KFORMER_DEVICE void make_weights(int i, bool hides) {
       const float factor = exponent_factor(block.a);
@@ -316,35 +296,14 @@ struct BackwardKernel {
       if (hides) hide_pairs(i, gradient);
     }
     KFORMER_DEVICE void hide_pairs(int i, float (&x)[partners / 8][4]) const {
-      KFORMER_DEVICE_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        const Visible met = range(i, half);
-        KFORMER_DEVICE_UNROLL
-        for (int n = 0; n < partners / 8; ++n) {
-          KFORMER_DEVICE_UNROLL
-          for (int j = 0; j < 2; ++j)
-            if (outside(8 * n + 2 * (lane() % 4) + j, met)) x[n][2 * half + j] = 0;
-        }
-      }
-    }
-    KFORMER_DEVICE static void pack_factor(std::uint32_t (&to)[partners / 16][4],
-                                           const float (&from)[partners / 8][4]) {
-      KFORMER_DEVICE_UNROLL
-      for (int k = 0; k < partners / 16; ++k) {
-        KFORMER_DEVICE_UNROLL
-        for (int i = 0; i < 4; ++i)
-          to[k][i] = pack<type>(from[2 * k + i / 2][i % 2 * 2], from[2 * k + i / 2][i % 2 * 2 + 1]);
-      }
+      const QueryTile& tile = block.tile;
+      hide(x, {visible_partners<side>(block.a, tile, row()), visible_partners<side>(block.a, tile, row() + 8)},
+           block.partner_of(i), 0);
     }
 
     KFORMER_DEVICE void differentiate_rows_exactly() const {
-      constexpr int warps = warpgroup_threads / 32;
-      // Warps begin with the row of their number in the block.
-      QueryTile rows_of_group = block.tile;
-      const int before = warps * (group() + 1);
-      rows_of_group.first += 64 * group() - before;
-      differentiate_exactly<type, features, side, true, of_keys>(block.g, rows_of_group, block.head,
-                                                                 before + 64, warps);
+      differentiate_exactly<type, features, side, true, of_keys>(block.g, exact_tile(block.tile), block.head,
+                                                                 exact_rows(), warps);
     }
 
     KFORMER_DEVICE void store() const {

@@ -21,16 +21,9 @@ void launch_forward(Stream stream, const AttentionArguments& a, const AttentionS
 
 void attention_forward_wgmma(Stream stream, Half type, const AttentionArguments& a,
                              const AttentionShapes& shapes, const Sequences& sequences) {
-  const auto with_features = [&]<Half half>() {
-    if (a.head_dim == 64)
-      launch_forward<half, 64>(stream, a, shapes, sequences);
-    else
-      launch_forward<half, 128>(stream, a, shapes, sequences);
-  };
-  if (type == Half::bf16)
-    with_features.template operator()<Half::bf16>();
-  else
-    with_features.template operator()<Half::f16>();
+  hopper::with_tiles(type, a.head_dim, [&]<Half half, int features>() {
+    launch_forward<half, features>(stream, a, shapes, sequences);
+  });
 }
 
 }  // namespace kformer::Impl::cuda

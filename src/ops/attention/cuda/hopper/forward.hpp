@@ -7,7 +7,7 @@
 
 /// \file
 /// Attention forward on sm_90a, after FlashAttention-3 (Shah et al., arXiv:2407.08608): one warpgroup copies
-/// tiles, two others have 64 queries each and multiply; the scores of the next keys are on their way while the
+/// tiles, the others have 64 queries each and multiply; the scores of the next keys are on their way while the
 /// values of the last are.
 
 namespace kformer::Impl::cuda::hopper {
@@ -108,7 +108,7 @@ struct ForwardKernel {
   };
 
   /// What a thread has of its warpgroup: scores, weights and results in the fragments of its warp.
-  struct Consumer {
+  struct Consumer : Place {
     const Block& block;
     const AttentionArguments& a;
     bool spoiled = false;  ///< a value that some of the queries do not see is not finite
@@ -119,11 +119,7 @@ struct ForwardKernel {
 
     KFORMER_DEVICE explicit Consumer(const Block& of_block)
         : block(of_block), a(of_block.a), softmax(of_block.a) {
-      KFORMER_DEVICE_UNROLL
-      for (int n = 0; n < features / 8; ++n) {
-        KFORMER_DEVICE_UNROLL
-        for (int i = 0; i < 4; ++i) result[n][i] = 0;
-      }
+      clear(result);
     }
 
     KFORMER_DEVICE void run() {
@@ -195,12 +191,7 @@ struct ForwardKernel {
       commit_products();
     }
 
-    // Not members, for which registers would be missing: the number of the thread costs nothing.
-    KFORMER_DEVICE static int group() { return thread_index() / warpgroup_threads - 1; }
-    KFORMER_DEVICE static int thread() { return thread_index() % warpgroup_threads; }
-    KFORMER_DEVICE static int lane() { return thread_index() % 32; }
-    /// The first of its two rows; the other is 8 further.
-    KFORMER_DEVICE int row() const { return block.tile.first + 64 * group() + thread() / 32 * 16 + lane() / 4; }
+    KFORMER_DEVICE int row() const { return row_from(block.tile.first); }
 
     KFORMER_DEVICE int key_of(int i) const { return block.first_key + i * keys; }
 
@@ -214,9 +205,8 @@ struct ForwardKernel {
     /// Scores become weights; what was summed before has to be multiplied with `correction`.
     KFORMER_DEVICE void weigh(int i, float (&correction)[1][4]) {
       softmax.cap(score);
-      if (hides(i)) {
+      if (hides(i))
         hide(score, {visible_keys(a, block.tile, row()), visible_keys(a, block.tile, row() + 8)}, key_of(i));
-      }
       KFORMER_DEVICE_UNROLL
       for (int k = 0; k < 4; ++k) correction[0][k] = 1;
       std::uint32_t packed[keys / 16][4];
@@ -225,22 +215,10 @@ struct ForwardKernel {
 
     /// Not while values are multiplied: ptxas makes products wait for each other if anything between their
     /// begin and end writes registers that a product reads.
-    KFORMER_DEVICE void pack_weights() {
-      KFORMER_DEVICE_UNROLL
-      for (int k = 0; k < keys / 16; ++k) {
-        KFORMER_DEVICE_UNROLL
-        for (int i = 0; i < 4; ++i)
-          weight[k][i] = pack<type>(score[2 * k + i / 2][i % 2 * 2], score[2 * k + i / 2][i % 2 * 2 + 1]);
-      }
-    }
+    KFORMER_DEVICE void pack_weights() { pack_factor<type>(weight, score); }
 
     KFORMER_DEVICE void attend_rows_exactly() const {
-      constexpr int warps = warpgroup_threads / 32;
-      // Warps begin with the row of their number in the block.
-      QueryTile rows = block.tile;
-      const int before = warps * (group() + 1);
-      rows.first += 64 * group() - before;
-      attend_exactly<type, features>(a, rows, block.head, before + 64, warps);
+      attend_exactly<type, features>(a, exact_tile(block.tile), block.head, exact_rows(), warps);
     }
 
     KFORMER_DEVICE void store() const {

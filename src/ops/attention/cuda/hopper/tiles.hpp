@@ -108,6 +108,49 @@ struct Ring {
   }
 };
 
+/// `f.operator()<half, features>()` of kernels for 64 and for 128 features.
+template <class F>
+void with_tiles(Half type, int features, F f) {
+  with_half(type, [&]<Half half>() {
+    if (features == 64)
+      f.template operator()<half, 64>();
+    else
+      f.template operator()<half, 128>();
+  });
+}
+
+/// The place of a thread in a block whose first warpgroup copies tiles and whose others have 64 rows each. Functions, since a
+/// kernel has no registers left for what the number of the thread gives.
+struct Place {
+  KFORMER_DEVICE static int group() { return thread_index() / warpgroup_threads - 1; }
+  KFORMER_DEVICE static int thread() { return thread_index() % warpgroup_threads; }
+  KFORMER_DEVICE static int lane() { return thread_index() % 32; }
+  /// The first of its two rows, of a block whose first row is `first`; the other is 8 further.
+  KFORMER_DEVICE static int row_from(int first) {
+    return first + 64 * group() + thread() / 32 * 16 + lane() / 4;
+  }
+
+  /// For the functions of exact rows, to which the warps of a block come by their number: the tile and the number of its rows
+  /// from which the warps of this warpgroup take its own 64.
+  static constexpr int warps = warpgroup_threads / 32;
+  KFORMER_DEVICE static int exact_rows() { return warps * (group() + 1) + 64; }
+  KFORMER_DEVICE static QueryTile exact_tile(QueryTile tile) {
+    tile.first += 64 * group() - warps * (group() + 1);
+    return tile;
+  }
+};
+
+/// Scores as factors of the next product.
+template <Half type, int columns>
+KFORMER_DEVICE void pack_factor(std::uint32_t (&to)[columns / 2][4], const float (&from)[columns][4]) {
+  KFORMER_DEVICE_UNROLL
+  for (int k = 0; k < columns / 2; ++k) {
+    KFORMER_DEVICE_UNROLL
+    for (int i = 0; i < 4; ++i)
+      to[k][i] = pack<type>(from[2 * k + i / 2][i % 2 * 2], from[2 * k + i / 2][i % 2 * 2 + 1]);
+  }
+}
+
 /// Warpgroups that begin their products one after the other, so that one of them multiplies while others do something else.
 template <int warpgroups>
 struct Turns {
