@@ -55,9 +55,11 @@ int run_deck(const GenerateDeck& deck, const std::string& space, ResultFile& fil
   if (const std::string note = plan.note(); !note.empty()) fmt::print(log, "note: {}\n", note);
   GenerateResults results(file, deck, space);
   RankResults rank_results(file);
-  const measure::MachineLimits limits = measure::machine_limits(space);
-  results.add_machine(limits);
-  fmt::print(log, "{}\n", measure::describe(space, limits));
+  if (deck.profile.machine_limits) {
+    const measure::MachineLimits limits = measure::machine_limits(space);
+    results.add_machine(limits);
+    fmt::print(log, "{}\n", measure::describe(space, limits));
+  }
   LimitSamples samples;
   const auto ledger = Ledger::create();
   const auto forecast = plan.forecast();

@@ -85,7 +85,7 @@ int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& pro
   std::FILE* log = log_beside(loop.format);
   NoiseWatch noise(loop);
   declare_load(file, noise.load());
-  noise.begin(log);
+  if (profile.machine_limits) noise.begin(log);
   if (loop.finished > 0)
     fmt::print(log, "resumed: {} of {} cases are from {}\n", loop.finished, loop.spaces.size(),
                file.part_path().string());

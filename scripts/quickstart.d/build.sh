@@ -90,6 +90,8 @@ build_options() {
   local kokkos=${1/asan/openmp}
   case $route-$kokkos in
     debian-*)
+      # GCC that rarely collects its garbage takes a tenth less time, for a tenth more memory.
+      printf '%s\n' "-DCMAKE_CXX_FLAGS=--param ggc-min-heapsize=1000000"
       # An RPATH serves the libraries of a program too, of which Debian's Kokkos Kernels are in need; a RUNPATH does not.
       printf '%s\n' "-DCMAKE_PREFIX_PATH=$(kokkos_prefix "$kokkos")" -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags \
         -DCMAKE_CXX_COMPILER_LAUNCHER=ccache

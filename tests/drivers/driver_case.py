@@ -250,10 +250,11 @@ class CommandLine:
 
 
 class Output:
-    """Where results must not or cannot go; known before any work."""
+    """Where results must not or cannot go; known before any work, of which the limits of the machine are the first."""
 
     def setUp(self):
         super().setUp()
+        self.SMALL = self.SMALL.replace("machine_limits = false", "machine_limits = true")
         self.deck("seq_len = 4\n")
 
     def test_what_exists_is_kept(self):
@@ -364,6 +365,7 @@ class Interruption:
         self.assertIn("walltime_s", done.stdout)
 
     def test_a_run_is_resumed(self):
+        self.SMALL = self.SMALL.replace("machine_limits = false", "machine_limits = true")
         command = [*self.COMMAND, "timing.repeats=4", "--resume"]
         run = self.start(repeats=4)
         run.kill()

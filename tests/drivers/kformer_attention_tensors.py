@@ -32,7 +32,7 @@ class Tensors(AttentionTest):
         write_safetensors(self.folder / "in.safetensors", tensors)
         text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in options.items())
         (self.folder / "deck.toml").write_text(
-            f'schema = 1\nkind = "attention_compare"\n[timing]\nrepeats = 1\n[attention]\n{text}'
+            f'schema = 1\nkind = "attention_compare"\n[profile]\nmachine_limits = false\n[timing]\nrepeats = 1\n[attention]\n{text}'
             f'[sweep]\nexecution_space = "default"\n{sweep}\n[check]\nreference = "none"\n'
             '[tensors]\ninput = "in.safetensors"\noutput = "out.safetensors"\n')
 

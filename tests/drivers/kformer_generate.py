@@ -28,6 +28,8 @@ class GenerateTest(DriverTest):
     TABLE = "prompt"
     SMALL = f"""schema = 1
 kind = "generate"
+[profile]
+machine_limits = false
 [weights]
 path = "{MODEL.absolute()}"
 """
@@ -49,7 +51,7 @@ class Decks(GenerateTest):
 
     def test_an_unknown_key_is_refused_with_its_place(self):
         text = self.generate('[[prompt]]\ntxt = "a"\ntext = ""\n', expect=3).stderr
-        self.assertIn("deck.toml:6:1: error: unknown key 'txt' in [prompt[0]]", text)
+        self.assertIn("deck.toml:8:1: error: unknown key 'txt' in [prompt[0]]", text)
         self.assertIn("did you mean 'text'?", text)
         self.assertEqual(self.files(), ["deck.toml"])
 
@@ -130,7 +132,8 @@ class Check(GenerateTest):
         ):  # fmt: skip
             with self.subTest(cache=cache, dtype=dtype, kernel=kernel):
                 self.run_driver(self.SMOKE_DECK, "--set", f"generate.kv_cache={cache}", "--set", f"generate.dtype={dtype}",
-                                "--set", "output.overwrite=true", "-o", "smoke.h5", KFORMER_KERNEL=kernel)  # fmt: skip
+                                "--set", "output.overwrite=true", "--set", "profile.machine_limits=false", "-o", "smoke.h5",
+                                KFORMER_KERNEL=kernel)  # fmt: skip
                 with h5py.File(self.folder / "smoke.h5") as file:
                     self.assertEqual(words(file["cases/status"]), ["ok", "ok"])
                     self.check_independence(file["cases"], 2)

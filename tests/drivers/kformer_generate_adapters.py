@@ -59,7 +59,7 @@ class Adapters(DriverTest):
     def generate(self, tables, prompts=(None,), weights=TINY, expect=0, check="recompute", dtype="f64"):
         prompt = "".join("[[prompt]]\ntext = 'The software'\n" + (f"adapter = '{p}'\n" if p else "") for p in prompts)
         (self.folder / "deck.toml").write_text(
-            f"schema = 1\nkind = 'generate'\n[output]\noverwrite = true\n[weights]\npath = '{weights}'\n"
+            f"schema = 1\nkind = 'generate'\n[profile]\nmachine_limits = false\n[output]\noverwrite = true\n[weights]\npath = '{weights}'\n"
             f"[tokenizer]\nformat = 'byte'\n[generate]\ndtype = '{dtype}'\nmax_new_tokens = 8\nlast_logits = true\n"
             f"batch = 2\nstop_at_eos = false\n[check]\nreference = '{check}'\n{tables}{prompt}")
         done = self.run_driver("deck.toml", expect=expect)
@@ -141,7 +141,7 @@ class Adapters(DriverTest):
             planned = file["cases/predicted_bytes"][0]
         adapters = "".join(f"[[adapters]]\nname = '{name}'\npath = '{path}'\n" for name in "abc")
         (self.folder / "deck.toml").write_text(
-            f"schema = 1\nkind = 'generate'\n[output]\noverwrite = true\n[weights]\npath = '{TINY}'\n"
+            f"schema = 1\nkind = 'generate'\n[profile]\nmachine_limits = false\n[output]\noverwrite = true\n[weights]\npath = '{TINY}'\n"
             "[tokenizer]\nformat = 'byte'\nadd_bos = false\n[generate]\nmax_new_tokens = 8\nbatch = 2\nprefill_chunk = 0\n"
             f"score_prompt = false\nmax_seq_len = 21\n[sampling]\ntemperature = 1.0\n{adapters}[[prompt]]\ntext = '{'a' * 21}'\nadapter = 'b'\n")
         self.run_driver("deck.toml")

@@ -21,6 +21,8 @@ class FaultTest(DriverTest):
     PROGRAM = os.environ["KFORMER_GENERATE"]
     SMALL = f"""schema = 1
 kind = "generate"
+[profile]
+machine_limits = false
 [weights]
 path = "{driver_case.SOURCE}/inputs/tiny-llama"
 [tokenizer]

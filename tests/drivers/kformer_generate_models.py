@@ -35,7 +35,7 @@ MODELS = {
 @needs_h5py
 class Models(DriverTest):
     PROGRAM = os.environ["KFORMER_GENERATE"]
-    SMALL = 'schema = 1\nkind = "generate"\n[weights]\npath = "model"\n[tokenizer]\nformat = "byte"\n'
+    SMALL = 'schema = 1\nkind = "generate"\n[profile]\nmachine_limits = false\n[weights]\npath = "model"\n[tokenizer]\nformat = "byte"\n'
     PROMPTS = ["A prompt that is longer than a window and a chunk", "", "ab"]
 
     def model(self, **changes):

@@ -44,6 +44,8 @@ class RanksTest(DriverTest):
     PROGRAM = os.environ["KFORMER_GENERATE"]
     SMALL = """schema = 1
 kind = "generate"
+[profile]
+machine_limits = false
 [run]
 threads = 1
 [tokenizer]

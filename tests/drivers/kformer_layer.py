@@ -38,6 +38,8 @@ intermediate_size = 96
 [timing]
 repeats = 2
 min_time_s = 0.0
+[profile]
+machine_limits = false
 [sweep]
 """
 
@@ -97,7 +99,7 @@ class Decks(LayerTest):
     def test_an_unknown_key_is_refused_with_its_place(self):
         self.deck("seqlen = 4\n")
         text = self.run_driver("deck.toml", expect=3).stderr
-        self.assertIn("deck.toml:12:1: error: unknown key 'seqlen' in [sweep]", text)
+        self.assertIn("deck.toml:14:1: error: unknown key 'seqlen' in [sweep]", text)
         self.assertIn("did you mean 'seq_len'?", text)
         self.assertEqual(self.files(), ["deck.toml"])
 
@@ -412,6 +414,8 @@ class Tensors(LayerTest):
     def tensor_deck(self, sweep, source=None):
         (self.folder / "tensors.toml").write_text(f"""schema = 1
 kind = "layer_sweep"
+[profile]
+machine_limits = false
 [sweep]
 {sweep}
 [tensors]

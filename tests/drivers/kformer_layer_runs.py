@@ -32,7 +32,7 @@ class Runs(unittest.TestCase):
         keys = [word for key in ("batch=2", "direction=forward", "exclude=[]") for word in ("--set", f"sweep.{key}")]
         for path, lengths in zip(cls.paths, cls.LENGTHS.values()):
             command = [cls.PROGRAM, SMOKE / "layer.toml", *keys, "--set", f"sweep.seq_len={list(lengths)}", "-o", path]
-            subprocess.run([*command, "--set", "profile.kernels=false"], check=True, capture_output=True)
+            subprocess.run([*command, "--set", "profile.kernels=false", "--set", "profile.machine_limits=false"], check=True, capture_output=True)
 
     def test_cases_concatenate_in_xarray(self):
         parts = [xr.load_dataset(path, group="cases") for path in self.paths]

@@ -215,6 +215,8 @@ class Story(QuantizeTest):
     def text_of(self, folder):
         (self.folder / "deck.toml").write_text(f'''schema = 1
 kind = "generate"
+[profile]
+machine_limits = false
 [weights]
 path = "{folder}"
 [generate]

@@ -179,7 +179,7 @@ class SmokeDeck(TrainTest):
 
     def test_the_model_generates(self):
         self.run_driver(self.SMOKE_DECK)
-        (self.folder / "say.toml").write_text('schema = 1\nkind = "generate"\n[weights]\npath = "train-model"\n[tokenizer]\n'
+        (self.folder / "say.toml").write_text('schema = 1\nkind = "generate"\n[profile]\nmachine_limits = false\n[weights]\npath = "train-model"\n[tokenizer]\n'
                                               'format = "byte"\n[generate]\nmax_new_tokens = 4\n[[prompt]]\ntext = "abc="\n')
         done = subprocess.run([os.environ["KFORMER_GENERATE"], "say.toml"], cwd=self.folder, capture_output=True, text=True,
                               errors="replace")

@@ -132,7 +132,7 @@ class Adapters(AdapterTest):
     def generate(self, weights, adapter="", expect=0):
         path = f"[adapter]\npath = '{adapter}'\n" if adapter else ""
         (self.folder / "generate.toml").write_text(
-            f"schema = 1\nkind = 'generate'\n[output]\noverwrite = true\n[weights]\npath = '{weights}'\n{path}"
+            f"schema = 1\nkind = 'generate'\n[profile]\nmachine_limits = false\n[output]\noverwrite = true\n[weights]\npath = '{weights}'\n{path}"
             "[tokenizer]\nformat = 'byte'\n[generate]\nmax_new_tokens = 8\nlast_logits = true\nstop_at_eos = false\n"
             "[check]\nreference = 'recompute'\n[[prompt]]\ntext = 'The software'\n")
         done = subprocess.run([os.environ["KFORMER_GENERATE"], "generate.toml"], cwd=self.folder, capture_output=True,

@@ -164,7 +164,7 @@ class Model(FolderTest):
     """The files of the trained model."""
 
     def generates(self):
-        (self.folder / "say.toml").write_text('schema = 1\nkind = "generate"\n[weights]\npath = "out"\n[output]\noverwrite = true\n[generate]\n'
+        (self.folder / "say.toml").write_text('schema = 1\nkind = "generate"\n[profile]\nmachine_limits = false\n[weights]\npath = "out"\n[output]\noverwrite = true\n[generate]\n'
                                               'max_new_tokens = 2\n[[prompt]]\ntext = "a"\n')
         done = subprocess.run([os.environ["KFORMER_GENERATE"], "say.toml"], cwd=self.folder, capture_output=True, text=True,
                               errors="replace")

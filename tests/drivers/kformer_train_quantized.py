@@ -177,7 +177,7 @@ class Runs(QuantizedTest):
         base = self.pack(TINY, "nf4", "nf4")
         self.run_deck("kept", ADAPTER, "output.adapter=out", base=base)
         (self.folder / "generate.toml").write_text(
-            f"schema = 1\nkind = 'generate'\n[output]\noverwrite = true\n[weights]\npath = '{base}'\nkeep_quantized = false\n"
+            f"schema = 1\nkind = 'generate'\n[profile]\nmachine_limits = false\n[output]\noverwrite = true\n[weights]\npath = '{base}'\nkeep_quantized = false\n"
             f"[adapter]\npath = '{self.folder}/out'\n[tokenizer]\nformat = 'byte'\n[generate]\nmax_new_tokens = 4\n"
             "[[prompt]]\ntext = 'The software'\n")
         done = subprocess.run([os.environ["KFORMER_GENERATE"], "generate.toml"], cwd=self.folder, capture_output=True,

@@ -84,6 +84,11 @@ void describe(V& v, ProfileTable& t) {
   v.key({.name = "kernels", .help = "time every kernel and region in a second pass, with a fence around each"},
         t.kernels);
   v.key({.name = "memory", .help = "record the peak bytes of every case, by memory class"}, t.memory);
+  v.key({.name = "machine_limits",
+         .help = "measure the machine's limits before the first case, which takes a few seconds; `false` skips "
+                 "this: shares "
+                 "of limits remain, as each case samples its own"},
+        t.machine_limits);
 }
 
 template <class V>

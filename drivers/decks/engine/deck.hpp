@@ -70,6 +70,7 @@ struct TimingTable {
 struct ProfileTable {
   bool kernels = false;                        ///< a second, fenced pass that times every kernel and region
   MemoryProfile memory = MemoryProfile::peak;  ///< peak bytes of every case, by class
+  bool machine_limits = true;                  ///< measure what the machine can do before the first case
   bool operator==(const ProfileTable&) const = default;  ///< all keys equal
 };
 
