@@ -96,11 +96,33 @@ function(kformer_precompile target dependency)
   endif()
 endfunction()
 
-# kformer_compile_fast(<target>): the target's own files are compiled in half the time, for code in which no time is spent.
-function(kformer_compile_fast target)
+# kformer_optimise_less(<target>): the target's own files are compiled in half the time, for code in which no time is spent.
+function(kformer_optimise_less target)
   target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>>:-O1>)
-  # The shared header is compiled with other flags, and could not be used.
-  set_target_properties(${target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
+endfunction()
+
+# kformer_file_sources(<target>): compiles code of that kind that is free of Kokkos.
+function(kformer_file_sources target)
+  if(NOT TARGET kformer_files_header)
+    kformer_precompile(kformer_files_header "fmt::fmt;nlohmann_json::nlohmann_json" <fmt/format.h> <nlohmann/json.hpp>)
+    kformer_optimise_less(kformer_files_header)
+  endif()
+  kformer_optimise_less(${target})
+  target_precompile_headers(${target} REUSE_FROM kformer_files_header)
+endfunction()
+
+# kformer_program_sources(<target>): compiles code of that kind that includes Kokkos.
+function(kformer_program_sources target)
+  if(Kformer_CUDA_LANGUAGE)
+    kformer_kokkos_sources(${target})
+    return()
+  endif()
+  if(NOT TARGET kformer_programs_header)
+    kformer_precompile(kformer_programs_header "Kokkos::kokkos;fmt::fmt" <Kokkos_Core.hpp> <fmt/format.h>)
+    kformer_optimise_less(kformer_programs_header)
+  endif()
+  kformer_optimise_less(${target})
+  target_precompile_headers(${target} REUSE_FROM kformer_programs_header)
 endfunction()
 
 # kformer_add_simd_kernels(<library> <block> [<set>...]): src/ops/<block>/host/kernels.cpp in the library, by the next function.

@@ -8,6 +8,7 @@
 
 #include "kformer/core/device.hpp"
 #include "kformer/core/error.hpp"
+#include "kformer/core/kernel_list.hpp"
 
 namespace kformer::drivers {
 
@@ -34,6 +35,7 @@ void require_device() {
 
 std::unique_ptr<Kokkos::ScopeGuard> start_kokkos(const std::string& program, std::vector<std::string> arguments,
                                                  std::int64_t threads) {
+  Impl::check_forced_kernels();
   arguments.insert(arguments.begin(), program);
   note_unbound_threads(arguments);
   if (threads > 0) arguments.push_back("--kokkos-num-threads=" + std::to_string(threads));

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace kformer {
 
@@ -89,6 +90,16 @@ std::pair<std::string, std::string> checked_item(std::string_view item, const Kn
                        "', whose kernels are: " + joined(names));
   return {target, kernel};
 }
+
+std::vector<std::pair<std::string, std::string>> checked_items(const KnownKernels& known) {
+  std::vector<std::pair<std::string, std::string>> items;
+  for (std::string_view rest = forced_choice(); !rest.empty();) {
+    const auto comma = rest.find(',');
+    items.push_back(checked_item(rest.substr(0, comma), known));
+    rest = comma == rest.npos ? "" : rest.substr(comma + 1);
+  }
+  return items;
+}
 }  // namespace
 
 KernelObserver* set_kernel_observer(KernelObserver* next) { return std::exchange(observer, next); }
@@ -109,14 +120,17 @@ void make_known(const char* op, const char* function, const char* kernel) {
   known.of_op[op].insert(kernel);
 }
 
+void check_forced_kernels() {
+  KnownKernels& known = known_kernels();
+  const std::lock_guard lock(known.mutex);
+  checked_items(known);
+}
+
 std::string forced_kernel(const char* op, const char* function) {
   KnownKernels& known = known_kernels();
   const std::lock_guard lock(known.mutex);
   std::string by_op, by_function;
-  for (std::string_view rest = forced_choice(); !rest.empty();) {
-    const auto comma = rest.find(',');
-    const auto [target, kernel] = checked_item(rest.substr(0, comma), known);
-    rest = comma == rest.npos ? "" : rest.substr(comma + 1);
+  for (const auto& [target, kernel] : checked_items(known)) {
     if (target == function && by_function.empty()) by_function = kernel;
     if (target == op) by_op = kernel;
   }

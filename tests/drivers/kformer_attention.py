@@ -173,7 +173,7 @@ seq_len = 65536
     @unittest.skipIf(xr is None, "xarray is not installed")
     def test_xarray_opens_every_group_with_default_arguments(self):
         self.deck('seq_len = [4, 8]\nexecution_space = "default"\n')
-        self.run_driver("deck.toml", "-o", "out.h5")
+        self.run_driver("deck.toml", "--set", "profile.machine_limits=true", "-o", "out.h5")
         groups = {name: xr.open_dataset(self.folder / "out.h5", group=name).load()
                   for name in ["cases", "comparison", "machine", "memory/classes", "memory/spaces", "provenance"]}
         self.assertEqual(groups["comparison"]["speedup"].dims, ("configuration", "seq_len"))

@@ -175,9 +175,9 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_frozen_weight_changes_no_bit_of_dx, T, Scalars) 
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(one_chunk_is_the_unfused_form, T, Scalars) {
-  const Tensors<T> fused({40, 24, 33}, {.chunk_rows = 40}), t({40, 24, 33});
+  const Tensors<T> fused({40, 24, 32}, {.chunk_rows = 40}), t({40, 24, 32});
   fused.run();
-  const TestTensor<Exec, T> logits({40, 33}, Rows::packed);
+  const TestTensor<Exec, T> logits({40, 32}, Rows::packed);
   const TestTensor<Exec, compute_t<T>> lse({40});
   const auto x = t.x.template view<2>(), weight = t.weight.template view<2>();
   const auto z = logits.template view<2>();
@@ -206,10 +206,11 @@ BOOST_AUTO_TEST_CASE(gradients_agree_with_finite_differences) {
   check_gradient_of("weight", t.weight, t.dweight, generator, loss);
 }
 
-// One chunk's logits and lse, rounded up to the 64 bytes that a workspace is aligned to.
+// One chunk's logits and lse, rounded up to the 64 bytes that a workspace is aligned to, and what products need.
 BOOST_AUTO_TEST_CASE(workspace_grows_with_the_chunk_alone) {
   const auto bytes = [](std::int64_t rows, std::int64_t chunk_rows) {
-    return linear_cross_entropy_workspace_bytes<float>(Exec(), rows, 32000, {.chunk_rows = chunk_rows});
+    return linear_cross_entropy_workspace_bytes<float>(Exec(), rows, 32000, {.chunk_rows = chunk_rows}) -
+           Impl::product_workspace_bytes<Exec>();
   };
   const auto rows_of = [](std::size_t rows) {
     constexpr std::size_t row = 32000 * sizeof(float) + sizeof(float);
@@ -222,14 +223,17 @@ BOOST_AUTO_TEST_CASE(workspace_grows_with_the_chunk_alone) {
   BOOST_TEST(bytes(4096, 0) == rows_of(most));
   BOOST_TEST(bytes(static_cast<std::int64_t>(most) + 1, 0) == rows_of(most / 2 + 1));
   BOOST_TEST(bytes(0, 0) == 0u);
-  // 32 bytes of 16-bit logits, whose odd number ends between two floats, and 12 of lse.
-  BOOST_TEST(linear_cross_entropy_workspace_bytes<bf16>(Exec(), 3, 5, {}) == 64u);
+  // Rows of 16 bytes, of which 10 and 12 hold logits, and as many lse of 4 bytes.
+  const auto products = Impl::product_workspace_bytes<Exec>();
+  BOOST_TEST(linear_cross_entropy_workspace_bytes<bf16>(Exec(), 3, 5, {}) == 64 + products);
+  BOOST_TEST(linear_cross_entropy_workspace_bytes<bf16>(Exec(), 4, 5, {}) == 128 + products);
+  BOOST_TEST(linear_cross_entropy_workspace_bytes<float>(Exec(), 4, 3, {}) == 128 + products);
 }
 
 BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
   const auto text = [](const std::string& what) { return "kformer::linear_cross_entropy: " + what; };
   Tensors<bf16> t({3, 5, 7});
-  check_error<DimensionMismatch>([&] { t.run_into(t.dx, t.workspace_bytes() - 1); },
+  check_error<DimensionMismatch>([&] { t.run_into(t.dx, 63); },
                                  text("the workspace has 63 bytes, 64 are needed; ask "
                                       "kformer::linear_cross_entropy_workspace_bytes: x[3,5] "
                                       "weight[7,5] targets[3] loss[3] dloss[3] dx[3,5] dweight[7,5]"));

@@ -92,6 +92,9 @@ bool make_known(KernelList<Problem, Exec> list) {
   for (const auto& kernel : list) make_known(Problem::op, Problem::function, kernel.name);
   return true;
 }
+/// For programs, before they work.
+/// \throws NotSupported if KFORMER_KERNEL names an op or a kernel that is not known
+void check_forced_kernels();
 /// The name KFORMER_KERNEL forces for this function, or an empty string.
 /// \throws NotSupported for an op or a name that is not known
 std::string forced_kernel(const char* op, const char* function);

@@ -40,9 +40,11 @@ struct LinearCrossEntropy {
 template <class Exec>
 inline constexpr std::int64_t most_chosen_rows = is_host_space<Exec> ? 512 : 1024;
 
-/// The chunks of a problem and the workspace of one: its logits, then its lse.
+/// The chunks of a problem and the workspace of one: its logits, then its lse. Rows of logits begin at multiples of 16
+/// bytes: kernels that read them in such pieces would otherwise sum a row in an order that depends on its place.
 struct LogitChunks {
-  std::int64_t rows;  ///< of each chunk; the last may have fewer
+  std::int64_t rows;    ///< of each chunk; the last may have fewer
+  std::int64_t stride;  ///< from a row of logits to the next, in elements
   std::size_t lse_offset, bytes;
 
   LogitChunks(DType storage, std::int64_t all_rows, std::int64_t vocabulary,
@@ -69,8 +71,9 @@ void linear_cross_entropy_by_chunks(const Exec& exec, const X& x, const W& weigh
     const std::pair<std::size_t, std::size_t> rows(
         begin, std::min(all_rows, begin + static_cast<std::size_t>(chunks.rows)));
     const std::size_t count = rows.second - rows.first;
-    const Kokkos::View<T**, Kokkos::LayoutRight, Memory, Unmanaged> logits(static_cast<T*>(workspace.data),
-                                                                           count, vocabulary);
+    const Kokkos::View<T**, Kokkos::LayoutRight, Memory, Unmanaged> padded(
+        static_cast<T*>(workspace.data), count, static_cast<std::size_t>(chunks.stride));
+    const auto logits = Kokkos::subview(padded, Kokkos::ALL, std::pair(std::size_t(0), vocabulary));
     const Kokkos::View<compute_t<T>*, Kokkos::LayoutRight, Memory, Unmanaged> lse(
         reinterpret_cast<compute_t<T>*>(begin_of_lse), count);
     const Workspace product = chunks.product_workspace(workspace);

@@ -21,7 +21,9 @@ LogitChunks::LogitChunks(DType storage, std::int64_t all_rows, std::int64_t voca
                       "chunk_rows must not be negative, got " + std::to_string(options.chunk_rows));
   rows = options.chunk_rows > 0 ? std::min(options.chunk_rows, all_rows) : chosen_rows(all_rows, most_rows);
   const std::size_t lse_size = size_of(compute_dtype(storage));
-  const auto logits = static_cast<std::size_t>(rows * vocabulary) * size_of(storage);
+  const auto per_chunk = static_cast<std::int64_t>(16 / size_of(storage));
+  stride = ceil_div(vocabulary, per_chunk) * per_chunk;
+  const auto logits = static_cast<std::size_t>(rows * stride) * size_of(storage);
   lse_offset = ceil_div(logits, lse_size) * lse_size;
   constexpr std::size_t line = Workspace::alignment;
   bytes = ceil_div(lse_offset + static_cast<std::size_t>(rows) * lse_size, line) * line;
