@@ -146,6 +146,10 @@ function(kformer_add_emulated_tests)
                                       ${CMAKE_CURRENT_SOURCE_DIR}/support/emulated_cuda/*.cpp)
   # What calls the CUDA runtime or a library of it.
   list(FILTER kernels EXCLUDE REGEX "/(common/cuda/launch|linear/cuda/matmul).cpp$")
+  # Most of the time of these tests goes into the emulation.
+  set_source_files_properties(
+    ${kernels} PROPERTIES COMPILE_OPTIONS $<$<AND:$<CONFIG:Release>,$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>>:-O2>
+                          SKIP_PRECOMPILE_HEADERS ON)
   set(pool ${PROJECT_SOURCE_DIR}/src/memory/cuda/device_pool.cpp)
   set_source_files_properties(${pool} cuda/device_pool.cpp PROPERTIES INCLUDE_DIRECTORIES
                                                                       ${CMAKE_CURRENT_SOURCE_DIR}/support/fake_cuda)

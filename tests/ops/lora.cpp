@@ -3,11 +3,11 @@
 
 #include <map>
 
-#include "ops/lora/reference.hpp"
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
 #include "support/gradient_check.hpp"
 #include "support/read_operand.hpp"
+#include "support/references.hpp"
 
 namespace kformer::Testing {
 namespace ref = kformer::Impl::reference;

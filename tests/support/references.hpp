@@ -5,6 +5,7 @@
 #include "ops/common/estimated.hpp"
 #include "ops/cross_entropy/reference.hpp"
 #include "ops/linear/reference.hpp"
+#include "ops/lora/reference.hpp"
 #include "ops/standard_attention/reference.hpp"
 
 /// \file
@@ -13,25 +14,30 @@
 // A keyword cannot be in parentheses. NOLINTBEGIN(bugprone-macro-parentheses)
 
 /// `KEYWORD` is `extern` or nothing; `R` and `S` are `Real` and `Store` of the references.
-#define KFORMER_TEST_REFERENCES(KEYWORD, R, S)                                                            \
-  KEYWORD template AttentionResult<R> attention_forward<R, S>(                                            \
-      const HostTensor<R>&, const HostTensor<R>&, const HostTensor<R>&, const AttentionExtraTensors<R>&,  \
-      const AttentionOptions&, const HostTensor<R>&);                                                     \
-  KEYWORD template AttentionGradients<R> attention_backward<R, S>(                                        \
-      const HostTensor<R>&, const HostTensor<R>&, const HostTensor<R>&, const AttentionExtraTensors<R>&,  \
-      const HostTensor<R>&, const AttentionOptions&, const AttentionSaved<R>&);                           \
-  KEYWORD template AttentionResult<R> attention_forward<R, S, S>(                                         \
-      const HostTensor<R>&, const HostTensor<R>&, const HostTensor<R>&, const AttentionExtraTensors<R>&,  \
-      const AttentionOptions&, const HostTensor<R>&);                                                     \
-  KEYWORD template AttentionGradients<R> standard_attention_backward<R, S>(                               \
-      const HostTensor<R>&, const HostTensor<R>&, const HostTensor<R>&, const HostTensor<R>&,             \
-      const HostTensor<R>&, const AttentionOptions&);                                                     \
-  KEYWORD template HostTensor<R> cross_entropy_backward<R, S>(const HostTensor<R>&, const HostTensor<R>&, \
-                                                              const HostTensor<R>&, const HostTensor<R>&, \
-                                                              const CrossEntropyOptions&);                \
-  KEYWORD template HostTensor<R> linear_forward<R, S>(const HostTensor<R>&, const HostTensor<R>&,         \
-                                                      const HostTensor<R>&, const HostTensor<R>&, R);     \
-  KEYWORD template HostTensor<R> linear_backward_input<R, S>(const HostTensor<R>&, const HostTensor<R>&, R)
+#define KFORMER_TEST_REFERENCES(KEYWORD, R, S)                                                                 \
+  KEYWORD template AttentionResult<R> attention_forward<R, S>(                                                 \
+      const HostTensor<R>&, const HostTensor<R>&, const HostTensor<R>&, const AttentionExtraTensors<R>&,       \
+      const AttentionOptions&, const HostTensor<R>&);                                                          \
+  KEYWORD template AttentionGradients<R> attention_backward<R, S>(                                             \
+      const HostTensor<R>&, const HostTensor<R>&, const HostTensor<R>&, const AttentionExtraTensors<R>&,       \
+      const HostTensor<R>&, const AttentionOptions&, const AttentionSaved<R>&);                                \
+  KEYWORD template AttentionResult<R> attention_forward<R, S, S>(                                              \
+      const HostTensor<R>&, const HostTensor<R>&, const HostTensor<R>&, const AttentionExtraTensors<R>&,       \
+      const AttentionOptions&, const HostTensor<R>&);                                                          \
+  KEYWORD template AttentionGradients<R> standard_attention_backward<R, S>(                                    \
+      const HostTensor<R>&, const HostTensor<R>&, const HostTensor<R>&, const HostTensor<R>&,                  \
+      const HostTensor<R>&, const AttentionOptions&);                                                          \
+  KEYWORD template HostTensor<R> cross_entropy_backward<R, S>(const HostTensor<R>&, const HostTensor<R>&,      \
+                                                              const HostTensor<R>&, const HostTensor<R>&,      \
+                                                              const CrossEntropyOptions&);                     \
+  KEYWORD template HostTensor<R> linear_forward<R, S>(const HostTensor<R>&, const HostTensor<R>&,              \
+                                                      const HostTensor<R>&, const HostTensor<R>&, R);          \
+  KEYWORD template HostTensor<R> linear_backward_input<R, S>(const HostTensor<R>&, const HostTensor<R>&, R);   \
+  KEYWORD template LoraResult<R> lora_forward<R, S>(const HostTensor<R>&, const HostTensor<R>&,                \
+                                                    const HostTensor<R>&, const HostTensor<R>&,                \
+                                                    const HostTensor<R>&, const std::vector<LoraTensors<R>>&); \
+  KEYWORD template LoraResult<R> lora_backward_input<R, S>(                                                    \
+      const HostTensor<R>&, const HostTensor<R>&, const std::vector<LoraTensors<R>>&, const HostTensor<R>&)
 
 /// Those without a `Store`.
 #define KFORMER_TEST_REFERENCES_OF(KEYWORD, R)                                                                \
