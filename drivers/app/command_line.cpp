@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "app/completion.hpp"
+#include "io/nearest_name.hpp"
 #include "measure/provenance.hpp"
 
 namespace kformer::drivers {
@@ -31,17 +32,17 @@ std::string toml_string(const std::string& text) {
   return quoted + '"';
 }
 
-std::string lower(std::string text) {
-  for (char& c : text)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return text;
+// The last part of a path, without the ending of a deck.
+std::string file_name(const std::filesystem::path& path) {
+  const std::filesystem::path last = path.has_filename() ? path.filename() : path.parent_path().filename();
+  return (last.extension() == ".toml" ? last.stem() : last).string();
 }
 
 // Whether the word in the place of a deck is a model: a folder, a file of weights, or a name that is neither a file nor
 // that of a deck.
 bool names_model(const std::string& word) {
   const std::filesystem::path path = word;
-  const std::string ending = lower(path.extension().string());
+  const std::string ending = Impl::lower(path.extension().string());
   if (ending == ".toml") return false;
   std::error_code ignored;
   return ending == ".gguf" || ending == ".safetensors" || !std::filesystem::is_regular_file(path, ignored);
@@ -61,12 +62,14 @@ struct Options {
         ->option_text(model_in_place ? "DECK | MODEL" : "DECK");
     if (has.prompts) app.add_option("PROMPT", prompts, "With a model: texts to continue, or to answer");
     app.add_option("-s,--set", line.deck.overrides, "Override a key: table.key=VALUE, may be repeated")
+        ->type_name("KEY=VALUE")
         ->expected(1)
         ->allow_extra_args(false)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     if (has.overrides_of_model)
       app.add_option("-m,--model", model,
-                     "Published model by name, or folder of one: instead of the deck's, or without a deck");
+                     "Published model by name, or folder of one: instead of the deck's, or without a deck")
+          ->type_name("MODEL");
     app.add_option("-o,--output", output, "Result file; the same as --set output.file=FILE");
     app.add_flag("--overwrite", overwrite, "Replace an existing result file; --set output.overwrite=true");
     if (has.resumes == Resumes::finished_cases)
@@ -87,6 +90,7 @@ struct Options {
                  "Print the schema of the result files as JSON, and stop");
     app.add_flag("-V,--version", version, "Print version and Kokkos configuration, and stop");
     add_completion(app);
+    answer_wrong_calls(app);
   }
 
   CLI::App app;
@@ -111,7 +115,12 @@ std::optional<std::string> fault_of_source(const Options& given, const DriverFea
     return {};
   }
   line.deck.path = given.deck;
-  if (!model.empty()) line.deck.model_overrides = has.overrides_of_model(model);
+  if (!model.empty()) {
+    line.deck.model_overrides = has.overrides_of_model(model);
+    // Another model has a result file of its own.
+    line.deck.model_overrides.push_back("run.name=" +
+                                        toml_string(file_name(given.deck) + '-' + file_name(model)));
+  }
   return {};
 }
 
@@ -140,7 +149,7 @@ int answer_or_run(int argc, char** argv, const DriverInfo& info,
     return exit_ok;
   }
   if (const auto fault = fault_of_source(given, info.features, line)) {
-    fmt::print(stderr, "error: {}\n\n{}", *fault, given.app.help());
+    fmt::print(stderr, "error: {}\n{} --help lists the options\n", *fault, info.name);
     return exit_usage;
   }
   const auto& formats = names_of<ReportFormat>;

@@ -23,7 +23,7 @@ std::string in_quotes(const std::string& text) {
 }
 
 std::string bash_text(const std::string& program, const std::vector<CompletedOption>& options) {
-  std::string function = "_" + program, names, cases, files;
+  std::string function = "_" + program, names, cases, files, words;
   std::replace(function.begin(), function.end(), '-', '_');
   for (const CompletedOption& option : options) {
     names += fmt::format("{}{}", names.empty() ? "" : " ", fmt::join(option.names, " "));
@@ -32,10 +32,13 @@ std::string bash_text(const std::string& program, const std::vector<CompletedOpt
                            fmt::join(option.names, "|"),
                            in_quotes(fmt::format("{}", fmt::join(option.choices, " "))));
     else if (option.takes_value)
-      files += fmt::format("{}{}", files.empty() ? "" : "|", fmt::join(option.names, "|"));
+      (option.takes_file ? files : words) += fmt::format(
+          "{}{}", (option.takes_file ? files : words).empty() ? "" : "|", fmt::join(option.names, "|"));
   }
-  if (!files.empty())
-    cases += fmt::format("    {}) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n", files);
+  if (!words.empty()) cases += fmt::format("    {}) return ;;\n", words);
+  // One file name a line: they may have spaces.
+  const std::string file_names = "mapfile -t COMPREPLY < <(compgen -f -- \"$word\")";
+  if (!files.empty()) cases += fmt::format("    {}) {}; return ;;\n", files, file_names);
   return fmt::format(
       "{0}() {{\n"
       "  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD - 1]}}\n"
@@ -43,11 +46,11 @@ std::string bash_text(const std::string& program, const std::vector<CompletedOpt
       "  if [[ $word == -* ]]; then\n"
       "    COMPREPLY=($(compgen -W {3} -- \"$word\"))\n"
       "  else\n"
-      "    COMPREPLY=($(compgen -f -- \"$word\"))\n"
+      "    {4}\n"
       "  fi\n"
       "}}\n"
       "complete -o filenames -F {0} {1}\n",
-      function, program, cases, in_quotes(names));
+      function, program, cases, in_quotes(names), file_names);
 }
 
 std::string zsh_text(const std::string& program, const std::vector<CompletedOption>& options) {
@@ -60,7 +63,7 @@ std::string zsh_text(const std::string& program, const std::vector<CompletedOpti
     if (!option.choices.empty())
       value = fmt::format(":value:({})", fmt::join(option.choices, " "));
     else if (option.takes_value)
-      value = ":value:_files";
+      value = option.takes_file ? ":file:_files" : ":value:";
     for (const std::string& name : option.names)
       lines += fmt::format("  {} \\\n", in_quotes(fmt::format("*{}[{}]{}", name, help, value)));
   }
@@ -76,7 +79,7 @@ std::string fish_text(const std::string& program, const std::vector<CompletedOpt
     if (!option.choices.empty())
       lines += fmt::format(" -x -a {}", in_quotes(fmt::format("{}", fmt::join(option.choices, " "))));
     else if (option.takes_value)
-      lines += " -r";
+      lines += option.takes_file ? " -r" : " -x";
     lines += " -d " + in_quotes(option.help) + "\n";
   }
   return lines;
@@ -102,6 +105,8 @@ std::vector<CompletedOption> completed_options(const CLI::App& app) {
     completed.help = option->get_description().substr(0, option->get_description().find('\n'));
     completed.takes_value = option->get_items_expected_max() > 0;
     completed.choices = choices_of(*option);
+    completed.takes_file =
+        completed.takes_value && completed.choices.empty() && option->get_type_name() == "TEXT";
     options.push_back(std::move(completed));
   }
   const auto known = [&](const CompletedOption& option) {
@@ -134,9 +139,15 @@ void add_completion(CLI::App& app) {
            text.pop_back();  // CLI11 ends it
            throw CLI::CallForVersion(text, 0);
          },
-         "Print the completion file of a shell, and stop")
+         "Print the completion file of a shell (bash, fish or zsh), and stop")
       ->check(CLI::IsMember(shells))
-      ->group("");
+      ->option_text("SHELL");
+}
+
+void answer_wrong_calls(CLI::App& app) {
+  app.failure_message([](const CLI::App* program, const CLI::Error& error) {
+    return fmt::format("error: {}\n{} --help lists the options\n", error.what(), program->get_name());
+  });
 }
 
 }  // namespace kformer::drivers

@@ -18,7 +18,8 @@ struct CompletedOption {
   std::vector<std::string> names;    ///< "-o", "--output"
   std::string help;                  ///< one line
   bool takes_value = false;          ///< whether a value follows
-  std::vector<std::string> choices;  ///< values; empty: file names
+  std::vector<std::string> choices;  ///< values; empty: any
+  bool takes_file = false;           ///< whether the value names a file
 };
 
 /// The options of a command line, without those that help hides.
@@ -28,8 +29,11 @@ std::vector<CompletedOption> completed_options(const CLI::App& app);
 std::string completion_text(const std::string& program, const std::vector<CompletedOption>& options,
                             Shell shell);
 
-/// Adds the hidden option --completion SHELL, which prints the completion file of the program and ends it. Call it
-/// after all other options are added.
+/// Adds the option --completion SHELL, which prints the completion file of the program and ends it. Call it after all
+/// other options are added.
 void add_completion(CLI::App& app);
+
+/// Errors of a command line begin with "error: ", as all errors of programs do.
+void answer_wrong_calls(CLI::App& app);
 
 }  // namespace kformer::drivers

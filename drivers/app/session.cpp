@@ -29,7 +29,10 @@ std::string file_of_run(const OutputTable& output, const std::string& name, cons
         fmt::format("--resume finds no earlier run, because the name of the result file, '{}', has the time "
                     "in it; name the file with --output",
                     output.file));
-  return output_file_name(output.file, {name, kind, measure::utc_now(), environment_value("SLURM_JOB_ID")});
+  // Without colons, before which scp expects a host, and which other systems refuse in names.
+  std::string date = measure::utc_now();
+  std::erase_if(date, [](char c) { return c == '-' || c == ':'; });
+  return output_file_name(output.file, {name, kind, date, environment_value("SLURM_JOB_ID")});
 }
 
 // What times depend on.

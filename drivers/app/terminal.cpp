@@ -2,6 +2,7 @@
 #include "app/terminal.hpp"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -14,13 +15,24 @@ namespace {
 
 bool is_terminal(std::FILE* stream) { return ::isatty(::fileno(stream)) != 0; }
 
+// A terminal that knows no control sequences says so.
+bool is_dumb() {
+  const char* kind = std::getenv("TERM");
+  return kind == nullptr || std::string_view(kind) == "dumb";
+}
+
+// Columns of the terminal; what goes on in a second line would stay there.
+std::size_t width_of(std::FILE* stream) {
+  winsize size{};
+  return ::ioctl(::fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
 }  // namespace
 
 bool shows_colour(std::FILE* stream) {
   const char* forbidden = std::getenv("NO_COLOR");
-  const char* kind = std::getenv("TERM");
   if (forbidden != nullptr && *forbidden != '\0') return false;
-  return is_terminal(stream) && kind != nullptr && std::string_view(kind) != "dumb";
+  return is_terminal(stream) && !is_dumb();
 }
 
 std::string coloured(const std::string& text, Tone tone) {
@@ -53,12 +65,13 @@ std::string progress_text(std::size_t index, std::size_t steps, const std::strin
 }
 
 ProgressLine::ProgressLine(std::size_t steps)
-    : m_steps(steps), m_shown(is_terminal(stderr)), m_start(std::chrono::steady_clock::now()) {}
+    : m_steps(steps), m_shown(is_terminal(stderr) && !is_dumb()), m_start(std::chrono::steady_clock::now()) {}
 
 void ProgressLine::begin(std::size_t index, const std::string& name) {
   if (!m_shown) return;
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - m_start).count();
-  fmt::print(stderr, "\r\033[K{}", progress_text(index, m_steps, name, elapsed));
+  // A byte less than there are columns: the cursor stays in the line.
+  fmt::print(stderr, "\r\033[K{:.{}}", progress_text(index, m_steps, name, elapsed), width_of(stderr) - 1);
   std::fflush(stderr);
 }
 

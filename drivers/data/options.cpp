@@ -113,6 +113,7 @@ std::optional<DataCommand> data_command(int argc, char** argv, int& exit_code) {
       ->capture_default_str();
   for (CLI::App* command : {prepare, inspect}) command->footer(exit_code_help);
   add_completion(app);
+  answer_wrong_calls(app);
   try {
     app.parse(arguments.own);
     Shared& chosen = inspect->parsed() ? inspected : prepared;

@@ -18,6 +18,7 @@
 #include "measure/allocation_witness.hpp"
 #include "measure/spaces.hpp"
 #include "sweep/limit_samples.hpp"
+#include "sweep/noise_watch.hpp"
 
 namespace kformer::drivers {
 namespace {
@@ -48,6 +49,7 @@ std::shared_ptr<Communicator> tensor_ranks(const GenerateDeck& deck, const Ranks
 int run_deck(const GenerateDeck& deck, const std::string& space, ResultFile& file, Ranks& ranks) {
   if (deck.profile.memory == MemoryProfile::peak) measure::AllocationWitness::install();
   const StopRequest stop(deck.run.walltime_s);
+  NoiseWatch noise;
   // Before the machine is measured, which takes longer.
   GenerationPlan plan(deck, space, tensor_ranks(deck, ranks));
   plan.require_memory(ranks.on_this_machine());
@@ -55,11 +57,11 @@ int run_deck(const GenerateDeck& deck, const std::string& space, ResultFile& fil
   if (const std::string note = plan.note(); !note.empty()) fmt::print(log, "note: {}\n", note);
   GenerateResults results(file, deck, space);
   RankResults rank_results(file);
-  if (deck.profile.machine_limits) {
-    const measure::MachineLimits limits = measure::machine_limits(space);
-    results.add_machine(limits);
-    fmt::print(log, "{}\n", measure::describe(space, limits));
-  }
+  if (deck.profile.machine_limits)
+    noise.begin({space}, [&](const auto&, const auto& limits) {
+      results.add_machine(limits);
+      fmt::print(log, "{}\n", measure::describe(space, limits));
+    });
   LimitSamples samples;
   const auto ledger = Ledger::create();
   const auto forecast = plan.forecast();
@@ -77,6 +79,8 @@ int run_deck(const GenerateDeck& deck, const std::string& space, ResultFile& fil
       rank_results.add_communication(ranks, std::array<const Communicator*, 1>{ranks.world().get()});
     };
   const int code = run_prompts(loop, file);
+  // Several ranks are a load for each other.
+  if (code == exit_ok && ranks.size() == 1) fmt::print(log, "{}", noise.end());
   // A rank that fails ends the others, also the one that writes.
   ranks.barrier("the end");
   return code;

@@ -29,7 +29,7 @@ std::string sentence(const PlannedCase& c) {
   const std::string policy = p.recompute == Recompute::automatic ? fmt::format("auto ({})", c.forecast.schedule)
                                                                  : std::string(name_of(p.recompute));
   std::string text =
-      fmt::format("{}, {}{}, batch {}, context {}: ", p.execution_space, name_of(p.dtype),
+      fmt::format("training, {}, {}{}, batch {}, context {}: ", p.execution_space, name_of(p.dtype),
                   p.weights == WeightStorage::same ? "" : fmt::format(", weights {}", name_of(p.weights)),
                   p.batch, p.context);
   text += c.fits() ? fmt::format("take {}: {}", policy, format_bytes(c.forecast.bytes_in_space))

@@ -107,6 +107,7 @@ std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit
   version.pop_back();
   app.set_version_flag("-V,--version", version, "Print version and Kokkos configuration, and stop");
   add_completion(app);
+  answer_wrong_calls(app);
   try {
     app.parse(arguments.own);
     require_output(app, options);

@@ -4,88 +4,31 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <map>
 #include <optional>
 #include <set>
-#include <thread>
 
 #include "app/command_line.hpp"
 #include "app/stop.hpp"
 #include "measure/allocation_witness.hpp"
 #include "sweep/measurement_report.hpp"
 #include "sweep/measurement_tables.hpp"
-#include "sweep/noise.hpp"
+#include "sweep/noise_watch.hpp"
 
 namespace kformer::drivers {
-
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-// Watches the machine: its load before, and its limits before and after.
-class NoiseWatch {
- public:
-  explicit NoiseWatch(const CaseLoop& loop) : m_loop(loop) {
-    m_report.load_before = load_average();
-    m_report.cores = std::max(1u, std::thread::hardware_concurrency());
-  }
-
-  void begin(std::FILE* log) {
-    const auto start = Clock::now();
-    for (const std::string& space : std::set(m_loop.spaces.begin(), m_loop.spaces.end())) {
-      const measure::MachineLimits limits = measure::machine_limits(space);
-      if (m_loop.finished == 0) m_loop.add_machine(space, limits);
-      m_before[space] = flop_rate(space);
-      fmt::print(log, "{}", measure::describe(space, limits));
-    }
-    m_effort = seconds_since(start);
-    m_begin = Clock::now();
-  }
-
-  void add(const Measurement& result) {
-    m_report.cases += !result.samples.seconds.empty();
-    m_report.noisy_cases += noisy(result);
-  }
-
-  // Measures again, unless that takes longer than the run did.
-  std::string end() {
-    if (seconds_since(m_begin) > m_effort)
-      for (const auto& [space, rate] : m_before)
-        if (rate > 0) m_report.changes.emplace_back(space, flop_rate(space) / rate);
-    return noise_text(m_report);
-  }
-
-  double load() const { return m_report.load_before; }
-
- private:
-  // In registers: the arrays of the other limits would add to the memory of the run.
-  static double flop_rate(const std::string& space) {
-    return measure::case_limits(space, DType::f32, 0).flop_rate;
-  }
-
-  const CaseLoop& m_loop;
-  NoiseReport m_report;
-  std::map<std::string, double> m_before;
-  Clock::time_point m_begin;
-  double m_effort = 0;
-};
-
-}  // namespace
 
 int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& profile, ResultFile& file) {
   if (profile.memory == MemoryProfile::peak) measure::AllocationWitness::install();
   const StopRequest stop(run.walltime_s);
   const auto stopping = [&] { return stop.reason().has_value(); };
   std::FILE* log = log_beside(loop.format);
-  NoiseWatch noise(loop);
+  NoiseWatch noise;
   declare_load(file, noise.load());
-  if (profile.machine_limits) noise.begin(log);
+  if (profile.machine_limits)
+    noise.begin(std::set(loop.spaces.begin(), loop.spaces.end()), [&](const auto& space, const auto& limits) {
+      if (loop.finished == 0) loop.add_machine(space, limits);
+      fmt::print(log, "{}", measure::describe(space, limits));
+    });
   if (loop.finished > 0)
     fmt::print(log, "resumed: {} of {} cases are from {}\n", loop.finished, loop.spaces.size(),
                file.part_path().string());

@@ -29,7 +29,11 @@ double spread_of(const Measurement& m) {
   return (m.samples.quantile(0.9) - m.samples.quantile(0.1)) / m.samples.quantile(0.5);
 }
 
-bool noisy(const Measurement& m) { return spread_of(m) > noisy_spread || m.limits_change > noisy_change; }
+bool noisy(const Measurement& m) {
+  const std::vector<double>& seconds = m.samples.seconds;
+  const bool one_short_sample = seconds.size() == 1 && seconds.front() < shortest_lone_sample;
+  return one_short_sample || spread_of(m) > noisy_spread || m.limits_change > noisy_change;
+}
 
 double change_between(const measure::CaseLimits& a, const measure::CaseLimits& b) {
   return std::max(change(a.flop_rate, b.flop_rate), change(a.bandwidth, b.bandwidth));
@@ -44,7 +48,9 @@ std::string noise_text(const NoiseReport& r) {
   std::string text;
   if (r.noisy_cases > 0)
     text += fmt::format(
-        "noise: {} of {} cases scatter by more than {:.0f} %, or their limits changed by more (marked !)\n",
+        "noise: {} of {} cases scatter by more than {:.0f} %, or their limits changed by more, or they have a "
+        "single short "
+        "sample (marked !)\n",
         r.noisy_cases, r.cases, 100 * noisy_spread);
   if (r.load_before > idle_share * r.cores)
     text += fmt::format("noise: before the run others had a load of {:.1f} on {} core{}\n", r.load_before,

@@ -18,10 +18,14 @@ inline constexpr double noisy_spread = 0.25;
 /// So are cases during which the limits of the machine changed by more than this.
 inline constexpr double noisy_change = 0.25;
 
+/// So are cases with a single sample shorter than this, in seconds: nothing says what else it holds.
+inline constexpr double shortest_lone_sample = 0.1;
+
 /// How much the samples of a case scatter: (p90 − p10) / median; NaN of fewer than two samples, which do not tell.
 double spread_of(const Measurement& measurement);
 
-/// Whether noise decides the time of a case: its samples scatter, or the limits of the machine changed during it.
+/// Whether noise decides the time of a case: its samples scatter, or there is only a short one, or the limits of the machine
+/// changed during it.
 bool noisy(const Measurement& measurement);
 
 /// How far two limits are apart, relative to the larger one, whichever of rate and bandwidth is further.

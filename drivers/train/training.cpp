@@ -15,6 +15,7 @@
 #include "measure/memory_available.hpp"
 #include "measure/process_memory.hpp"
 #include "measure/spaces.hpp"
+#include "sweep/noise_watch.hpp"
 #include "train/training_loop.hpp"
 #include "train/training_plan.hpp"
 
@@ -182,7 +183,7 @@ class Training {
 
   void measure_machine() {
     if (!m_deck.profile.machine_limits) return;
-    m_machine = measure::machine_limits(m_space);
+    m_noise.begin({m_space}, [&](const auto&, const auto& limits) { m_machine = limits; });
     m_limits = measure::case_limits(m_space, m_plan.task.dtype, 0);
     m_results.add_machine(*m_machine);
     fmt::print("{}\n", measure::describe(m_space, *m_machine));
@@ -352,6 +353,8 @@ class Training {
           "{} checkpoints; the steps waited {:.3g} s for them ({:.2g} % of their time), and the end {:.3g} s\n",
           end.checkpoints, end.checkpoint_wait, end.seconds > 0 ? 100 * end.checkpoint_wait / end.seconds : 0,
           end.last_checkpoint_wait);
+    // Several ranks are a load for each other.
+    if (m_ranks.size() == 1) fmt::print("{}", m_noise.end());
     ResultFile& file = m_results.file();
     if (!end.stopped) {
       file.finish();
@@ -376,6 +379,7 @@ class Training {
   std::unique_ptr<TrainingObjective> m_objective;
   TrainResults m_results;
   std::shared_ptr<Ledger> m_ledger;
+  NoiseWatch m_noise;
   std::optional<measure::MachineLimits> m_machine;
   std::optional<measure::CaseLimits> m_limits;
   TrainingPlan m_plan;

@@ -45,28 +45,31 @@ std::optional<std::size_t> parts_besides(std::string_view word, std::string_view
   return parts.size() - wanted.size();
 }
 
-std::string lower(std::string_view word) {
-  std::string text(word);
-  for (char& c : text)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return text;
-}
-
 /// What other libraries call a type that has a shorter name here, and the key with the type.
 std::string_view synonym_of(std::string_view word) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 13> names{{{"float32", "f32"},
-                                                                                 {"float", "f32"},
-                                                                                 {"fp32", "f32"},
-                                                                                 {"single", "f32"},
-                                                                                 {"float64", "f64"},
-                                                                                 {"fp64", "f64"},
-                                                                                 {"double", "f64"},
-                                                                                 {"bfloat16", "bf16"},
-                                                                                 {"float16", "f16"},
-                                                                                 {"fp16", "f16"},
-                                                                                 {"half", "f16"},
-                                                                                 {"bfloat", "bf16"},
-                                                                                 {"dtype", "storage"}}};
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 22> names{
+      {{"float32", "f32"},
+       {"float", "f32"},
+       {"fp32", "f32"},
+       {"single", "f32"},
+       {"float64", "f64"},
+       {"fp64", "f64"},
+       {"double", "f64"},
+       {"bfloat16", "bf16"},
+       {"float16", "f16"},
+       {"fp16", "f16"},
+       {"half", "f16"},
+       {"bfloat", "bf16"},
+       {"dtype", "storage"},
+       {"torch.float32", "f32"},
+       {"torch.bfloat16", "bf16"},
+       {"torch.float16", "f16"},
+       {"fwd", "forward"},
+       {"bwd", "backward"},
+       {"batch_size", "batch"},
+       {"d_model", "hidden_size"},
+       {"n_predict", "max_new_tokens"},
+       {"flash_attention", "flash"}}};
   const auto found = std::ranges::find(names, word, &std::pair<std::string_view, std::string_view>::first);
   return found == names.end() ? word : found->second;
 }
@@ -81,6 +84,13 @@ std::size_t distance_between(std::string_view word, std::string_view name) {
 }
 
 }  // namespace
+
+std::string lower(std::string_view word) {
+  std::string text(word);
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return text;
+}
 
 bool is_same_name(std::string_view word, std::string_view name) {
   const std::string small = lower(word);

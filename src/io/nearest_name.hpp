@@ -7,6 +7,9 @@
 
 namespace kformer::Impl {
 
+/// The text with small letters in place of those of ASCII that are not.
+std::string lower(std::string_view word);
+
 /// Whether `word` is `name` but for its case, or what other libraries call it.
 bool is_same_name(std::string_view word, std::string_view name);
 

@@ -75,9 +75,9 @@ BOOST_AUTO_TEST_CASE(bytes_are_numbers_or_texts_with_a_unit) {
   const auto deck = load(header + model + "[memory]\nbudget = \"1.5 GiB\"\n");
   BOOST_TEST(deck.memory.budget_bytes().value() == 3ull << 29);
   BOOST_TEST(contains(
-      faults(header + model + "[memory]\nbudget = \"8 gib\"\n"),
+      faults(header + model + "[memory]\nbudget = \"8 gibs\"\n"),
       "deck.toml:12:10: error: 'memory.budget' must be a number of bytes, or a text such as \"80GB\" or "
-      "\"74.5GiB\", got string \"8 gib\""));
+      "\"74.5GiB\", got string \"8 gibs\""));
   BOOST_TEST(load(header + model, {"memory.budget=8000"}).memory.budget_bytes().value() == 8000u);
   BOOST_TEST(load(header + model, {"memory.budget=\"\""}).memory.budget.empty());
   const auto device = load(header + model, {"plan.device_bytes=74.5GiB"});

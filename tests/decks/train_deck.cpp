@@ -152,12 +152,15 @@ BOOST_AUTO_TEST_CASE(bytes_have_units) {
   BOOST_TEST(bytes_in("7B").value() == 7);
   BOOST_TEST(bytes_in("2KB").value() == 2000);
   BOOST_TEST(bytes_in("2KiB").value() == 2048);
+  BOOST_TEST(bytes_in("80gb").value() == 80'000'000'000);
+  BOOST_TEST(bytes_in("16 Gi").value() == std::int64_t(16) << 30);
+  BOOST_TEST(!bytes_in("16G"));
   BOOST_TEST(bytes_in("3 MB").value() == 3000000);
   BOOST_TEST(bytes_in("3MiB").value() == 3 << 20);
   BOOST_TEST(bytes_in("0.5GB").value() == 500000000);
   BOOST_TEST(bytes_in("8GiB").value() == 8ll << 30);
   BOOST_TEST(bytes_in("1TiB").value() == 1ll << 40);
-  for (const char* text : {"", "GiB", "8 gib", "8GiB ", "-1", "nan", "inf", "1e30", "8 GiB/s", "0x10"})
+  for (const char* text : {"", "GiB", "8 gibi", "8GiB ", "-1", "nan", "inf", "1e30", "8 GiB/s", "0x10"})
     BOOST_TEST(!bytes_in(text).has_value(), text);
 }
 

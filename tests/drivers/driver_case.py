@@ -206,6 +206,10 @@ class CommandLine:
         script = f'. ./complete; COMP_WORDS=({self.NAME} --dry-r) COMP_CWORD=1; _{self.NAME.replace("-", "_")}; echo "${{COMPREPLY[@]}}"'
         done = subprocess.run(["bash", "-c", script], cwd=self.folder, capture_output=True, text=True)
         self.assertEqual((done.stdout, done.stderr), ("--dry-run\n", ""))
+        (self.folder / "with a space.toml").touch()
+        script = script.replace("--dry-r", "wit")
+        done = subprocess.run(["bash", "-c", script], cwd=self.folder, capture_output=True, text=True)
+        self.assertEqual((done.stdout, done.stderr), ("with a space.toml\n", ""))
 
     def test_version(self):
         first, kokkos, *_ = self.run_driver("--version").stdout.splitlines()
@@ -215,7 +219,7 @@ class CommandLine:
     def test_usage_errors(self):
         self.assertIn("error: no deck ", self.run_driver(expect=2).stderr)
         self.assertIn("--frobnicate", self.run_driver("--frobnicate", expect=2).stderr)
-        self.run_driver("a.toml", "b.toml", expect=2)
+        self.assertTrue(self.run_driver("a.toml", "b.toml", expect=2).stderr.startswith("error: "))
 
     def test_the_page_of_decks_holds_what_the_program_says(self):
         begin, end = (f"<!-- {word} {self.NAME} --describe-deck -->" for word in ("begin", "end"))

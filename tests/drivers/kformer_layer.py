@@ -52,9 +52,10 @@ class CommandLine(driver_case.CommandLine, LayerTest):
         self.assertEqual(self.run_driver("printed.toml", "--print-deck").stdout, deck)
 
     def test_a_published_model_replaces_that_of_a_deck(self):
-        deck = tomllib.loads(self.run_driver(self.SMOKE_DECK, "--model", "qwen2.5-0.5b", "--set", "model.rope_theta=7",
-                                             "--print-deck").stdout)["model"]
-        self.assertEqual((deck["hidden_size"], deck["num_key_value_heads"], deck["rope_theta"]), (896, 2, 7))
+        deck = tomllib.loads(self.run_driver(self.SMOKE_DECK, "--model", "Qwen/Qwen2.5-0.5B-Instruct", "--set",
+                                             "model.rope_theta=7", "--print-deck").stdout)
+        self.assertEqual([deck["model"][key] for key in ("hidden_size", "num_key_value_heads", "rope_theta")], [896, 2, 7])
+        self.assertEqual(deck["run"]["name"], "layer-Qwen2.5-0.5B-Instruct")
         self.assertIn("did you mean 'llama-3.2-1b'", self.run_driver("--model", "lama-3.2-1b", expect=4).stderr)
 
     def test_words_without_quotes(self):

@@ -33,6 +33,7 @@ BOOST_AUTO_TEST_CASE(samples_that_scatter_are_noise) {
 BOOST_AUTO_TEST_CASE(one_sample_does_not_tell) {
   BOOST_TEST(std::isnan(spread_of(timed({9}))));
   BOOST_TEST(!noisy(timed({9})));
+  BOOST_TEST(noisy(timed({0.01})));
   BOOST_TEST(!noisy(timed({})));
   BOOST_TEST(noisy(timed({1, 9})));
 }
@@ -59,7 +60,9 @@ BOOST_AUTO_TEST_CASE(a_run_says_what_disturbed_it) {
   BOOST_TEST(
       noise_text(
           {.cases = 9, .noisy_cases = 2, .load_before = 3.44, .cores = 2, .changes = {{"openmp", 0.5}}}) ==
-      "noise: 2 of 9 cases scatter by more than 25 %, or their limits changed by more (marked !)\n"
+      "noise: 2 of 9 cases scatter by more than 25 %, or their limits changed by more, or they have a single "
+      "short sample "
+      "(marked !)\n"
       "noise: before the run others had a load of 3.4 on 2 cores\n"
       "noise: openmp has 0.50 x the multiply-adds per second that it had at the start\n"
       "noise: repeat the run on an idle machine before you trust its times\n");

@@ -165,12 +165,15 @@ BOOST_AUTO_TEST_CASE(published_models_have_their_numbers_of_parameters) {
       {"qwen3-4b", 4022468096},       {"qwen3-8b", 8190735360},     {"qwen3-14b", 14768307200},
       {"qwen3-32b", 32762123264}};
   for (const auto& [name, parameters] : published) {
-    const LanguageModelTable* model = model_preset(name);
-    BOOST_REQUIRE(model != nullptr);
-    BOOST_TEST(model->model_parameter_count() == parameters, name << ": " << model->model_parameter_count());
+    const ModelPreset* preset = model_preset(name);
+    BOOST_REQUIRE(preset != nullptr);
+    BOOST_TEST(preset->model.model_parameter_count() == parameters,
+               name << ": " << preset->model.model_parameter_count());
   }
   BOOST_TEST(model_presets().size() == published.size() + 1);
-  BOOST_TEST(model_preset("llama-3.1-405b")->model_parameter_count() == 405853388800);
+  BOOST_TEST(model_preset("llama-3.1-405b")->model.model_parameter_count() == 405853388800);
+  BOOST_REQUIRE(model_preset("meta-llama/Llama-3.2-1B-Instruct") != nullptr);
+  BOOST_TEST(model_preset("meta-llama/Llama-3.2-1B-Instruct")->name == "llama-3.2-1b");
   BOOST_TEST(model_preset("llama") == nullptr);
 }
 

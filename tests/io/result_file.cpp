@@ -186,8 +186,8 @@ BOOST_AUTO_TEST_CASE(existing_results_are_never_replaced_unasked) {
   const std::string precious = contents_of(path);
   BOOST_TEST(error_text([&] { ResultFile{path}; }) ==
              "'" + path.string() +
-                 "' exists already; choose another name, or allow overwriting (in a deck, "
-                 "output.overwrite = true)");
+                 "' exists already; choose another name, or allow overwriting (--overwrite, in a "
+                 "deck output.overwrite = true)");
   BOOST_TEST(!std::filesystem::exists(path.string() + ".part"));
   {
     ResultFile unfinished(path, {.overwrite = true});
@@ -217,8 +217,10 @@ BOOST_AUTO_TEST_CASE(only_result_files_are_replaced) {
     put_contents(scratch / name, "schema = 1");
     const auto file = scratch / (name == "deck.toml" ? name : "other.h5");
     BOOST_TEST(error_text([&] { ResultFile(file, {.overwrite = true}); }) ==
-               "'" + (scratch / name).string() +
-                   "' exists already; it is not a result file and is never replaced; choose another name");
+               "'" + (scratch / name).string() + "' exists already; it is not a " +
+                   (name == "deck.toml"
+                        ? "result file and is never replaced; choose another name"
+                        : "whole result file and is never replaced; remove it, or choose another name"));
     BOOST_TEST(contents_of(scratch / name) == "schema = 1");
   }
 }

@@ -54,7 +54,7 @@ std::string model_table(Model model) {
 
 // The table [model] of a layer.
 std::string layer_model(const std::string& model) {
-  if (const LanguageModelTable* preset = model_preset(model)) return model_table<ModelTable>(*preset);
+  if (const ModelPreset* preset = model_preset(model)) return model_table<ModelTable>(preset->model);
   const fs::path config = fs::path(model) / "config.json";
   if (!exists(config.string())) refuse(model, "a folder with config.json");
   return "[model]\nconfig = " + toml_text(absolute(config.string())) + "\n";
@@ -68,7 +68,8 @@ std::string deck_head(const char* kind, const std::string& name) {
 }
 
 std::string short_name(const std::string& model) {
-  return model_preset(model) != nullptr ? model : name_of_path(model);
+  const ModelPreset* preset = model_preset(model);
+  return preset != nullptr ? preset->name : name_of_path(model);
 }
 
 }  // namespace
@@ -95,17 +96,19 @@ std::string layer_deck_of(const std::string& model) {
 }
 
 std::string memory_deck_of(const std::string& model) {
-  const LanguageModelTable* preset = model_preset(model);
+  const ModelPreset* preset = model_preset(model);
   if (preset == nullptr && !exists(model)) refuse(model, "a folder or file of a checkpoint");
-  const std::string source = preset != nullptr ? model_table<LanguageModelTable>(*preset)
+  const std::string source = preset != nullptr ? model_table<LanguageModelTable>(preset->model)
                                                : "[weights]\npath = " + toml_text(absolute(model)) + "\n";
   const std::int64_t context =
-      preset != nullptr ? std::min(preset->max_position_embeddings, usual_context) : usual_context;
+      preset != nullptr ? std::min(preset->model.max_position_embeddings, usual_context) : usual_context;
   return deck_head("memory_plan", "memory-" + short_name(model)) + source +
          fmt::format(
              "\n[sweep]\nexecution_space = \"default\"\npurpose = [\"generate\", \"train\"]\n"
-             "dtype = \"bf16\"\nweights = [\"same\", \"q8_0\", \"q4_0\"]\ncontext = {}\n\n"
-             "[[sweep.exclude]]\npurpose = \"train\"\nweights = [\"q8_0\", \"q4_0\"]\n",
+             "dtype = \"bf16\"\nweights = [\"same\", \"q8_0\", \"q4_0\"]\ncontext = {}\n"
+             "recompute = [\"pointwise\", \"layer\", \"nested\", \"auto\"]\n\n"
+             "[[sweep.exclude]]\npurpose = \"train\"\nweights = [\"q8_0\", \"q4_0\"]\n\n"
+             "[[sweep.exclude]]\npurpose = \"generate\"\nrecompute = [\"layer\", \"nested\", \"auto\"]\n",
              context);
 }
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "io/nearest_name.hpp"
+
 namespace kformer {
 
 namespace {
@@ -119,9 +121,13 @@ const std::vector<ModelPreset>& model_presets() {
   return presets;
 }
 
-const LanguageModelTable* model_preset(std::string_view name) {
-  const auto found = std::ranges::find(model_presets(), name, &ModelPreset::name);
-  return found == model_presets().end() ? nullptr : &found->model;
+const ModelPreset* model_preset(std::string_view name) {
+  std::string wanted = Impl::lower(name.substr(name.rfind('/') + 1));
+  // Trained further, they have the same shape.
+  for (const std::string_view ending : {"-instruct", "-chat", "-hf", "-base"})
+    if (wanted.ends_with(ending)) wanted.resize(wanted.size() - ending.size());
+  const auto found = std::ranges::find(model_presets(), wanted, &ModelPreset::name);
+  return found == model_presets().end() ? nullptr : &*found;
 }
 
 }  // namespace kformer

@@ -21,7 +21,8 @@ struct ModelPreset {
 /// All of them, by family and size.
 const std::vector<ModelPreset>& model_presets();
 
-/// The model of that name; null if there is none.
-const LanguageModelTable* model_preset(std::string_view name);
+/// The model of that name, or of the name that it has where it is published, such as
+/// "meta-llama/Llama-3.2-1B-Instruct"; null if there is none.
+const ModelPreset* model_preset(std::string_view name);
 
 }  // namespace kformer

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include "io/nearest_name.hpp"
+
 namespace kformer::Impl::schema {
 
 std::optional<std::int64_t> bytes_in(std::string_view text) {
@@ -14,18 +16,23 @@ std::optional<std::int64_t> bytes_in(std::string_view text) {
   if (fault != std::errc() || !(number >= 0)) return {};
   std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
   while (unit.starts_with(' ')) unit.remove_prefix(1);
-  constexpr std::array<std::pair<std::string_view, double>, 10> units{{{"", 1},
-                                                                       {"B", 1},
-                                                                       {"KB", 1e3},
-                                                                       {"MB", 1e6},
-                                                                       {"GB", 1e9},
-                                                                       {"TB", 1e12},
-                                                                       {"KiB", 0x1p10},
-                                                                       {"MiB", 0x1p20},
-                                                                       {"GiB", 0x1p30},
-                                                                       {"TiB", 0x1p40}}};
+  constexpr std::array<std::pair<std::string_view, double>, 14> units{{{"", 1},
+                                                                       {"b", 1},
+                                                                       {"kb", 1e3},
+                                                                       {"mb", 1e6},
+                                                                       {"gb", 1e9},
+                                                                       {"tb", 1e12},
+                                                                       {"ki", 0x1p10},
+                                                                       {"kib", 0x1p10},
+                                                                       {"mi", 0x1p20},
+                                                                       {"mib", 0x1p20},
+                                                                       {"gi", 0x1p30},
+                                                                       {"gib", 0x1p30},
+                                                                       {"ti", 0x1p40},
+                                                                       {"tib", 0x1p40}}};
+  const std::string small = lower(unit);
   for (const auto& [name, factor] : units)
-    if (unit == name) {
+    if (small == name) {
       const double bytes = std::floor(number * factor);
       if (!(bytes < 0x1p63)) return {};
       return static_cast<std::int64_t>(bytes);

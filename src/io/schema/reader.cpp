@@ -114,6 +114,13 @@ bool Reader::scalar(const Value& value, const std::string& name, const Key& key,
   const auto* text = std::get_if<std::string>(&value.data);
   const auto bytes = type.kind == Kind::bytes && text != nullptr ? bytes_in(*text) : std::nullopt;
   if (bytes) given = &*bytes;
+  // 80e9 is a float in TOML.
+  const auto* real = std::get_if<double>(&value.data);
+  std::int64_t whole = 0;
+  if (type.kind == Kind::bytes && real != nullptr && std::floor(*real) == *real && std::fabs(*real) < 0x1p63) {
+    whole = static_cast<std::int64_t>(*real);
+    given = &whole;
+  }
   if (given == nullptr || !within(static_cast<double>(*given), key.range))
     return report_type(value, name, type, key.range), false;
   member = *given;
