@@ -114,6 +114,9 @@ std::optional<std::string> fault_of_source(const Options& given, const DriverFea
     line.deck.text = has.deck_of_call({model, given.prompts});
     return {};
   }
+  std::error_code ignored;
+  if (has.overrides_of_model && names_model(given.deck) && !std::filesystem::exists(given.deck, ignored))
+    return fmt::format("there is no deck '{0}'; a published model is named by --model {0}", given.deck);
   line.deck.path = given.deck;
   if (!model.empty()) {
     line.deck.model_overrides = has.overrides_of_model(model);

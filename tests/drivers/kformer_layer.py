@@ -56,6 +56,7 @@ class CommandLine(driver_case.CommandLine, LayerTest):
                                              "model.rope_theta=7", "--print-deck").stdout)
         self.assertEqual([deck["model"][key] for key in ("hidden_size", "num_key_value_heads", "rope_theta")], [896, 2, 7])
         self.assertEqual(deck["run"]["name"], "layer-Qwen2.5-0.5B-Instruct")
+        self.assertIn("a published model is named by --model llama-3.2-1b", self.run_driver("llama-3.2-1b", expect=2).stderr)
         self.assertIn("did you mean 'llama-3.2-1b'", self.run_driver("--model", "lama-3.2-1b", expect=4).stderr)
 
     def test_words_without_quotes(self):
