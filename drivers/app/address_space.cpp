@@ -18,12 +18,17 @@ namespace kformer::drivers {
 __attribute__((no_sanitize("address", "thread", "undefined"))) void start_in_address_space(int,
                                                                                            char** arguments,
                                                                                            char** environment) {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
-  if (limit.rlim_cur < least_address_space) {
+  rlim_t least = RLIM_INFINITY;
+  for (const auto kind : {RLIMIT_AS, RLIMIT_DATA}) {
+    rlimit limit{};
+    if (::getrlimit(kind, &limit) == 0 && limit.rlim_cur < least) least = limit.rlim_cur;
+  }
+  if (least == RLIM_INFINITY) return;
+  if (least < least_address_space) {
     constexpr char text[] =
-        "error: the address space is limited to less than 512 MiB, which is too little to start; raise the "
-        "limit (ulimit -v)\n";
+        "error: the address space, or that of data, is limited to less than 512 MiB, which is too little to "
+        "start; raise "
+        "the limit (ulimit -v, ulimit -d)\n";
     const ssize_t ignored = ::write(STDERR_FILENO, text, sizeof text - 1);
     static_cast<void>(ignored);
     ::_exit(exit_out_of_memory);

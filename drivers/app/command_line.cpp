@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "app/completion.hpp"
+#include "app/say.hpp"
 #include "io/nearest_name.hpp"
 #include "measure/provenance.hpp"
 
@@ -152,7 +153,7 @@ int answer_or_run(int argc, char** argv, const DriverInfo& info,
     return exit_ok;
   }
   if (const auto fault = fault_of_source(given, info.features, line)) {
-    fmt::print(stderr, "error: {}\n{} --help lists the options\n", *fault, info.name);
+    say(stderr, "error: {}\n{} --help lists the options\n", *fault, info.name);
     return exit_usage;
   }
   const auto& formats = names_of<ReportFormat>;
@@ -179,7 +180,7 @@ int driver_main(int argc, char** argv, const DriverInfo& info,
 }
 
 bool print_deck(const CommandLine& line, const DeckRecord& record) {
-  for (const std::string& warning : record.warnings) fmt::print(stderr, "{}\n", warning);
+  for (const std::string& warning : record.warnings) say(stderr, "{}\n", warning);
   if (line.print_deck) fmt::print("{}", record.resolved);
   return line.print_deck;
 }

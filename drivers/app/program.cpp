@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include <system_error>
 
 #include "app/address_space.hpp"
+#include "app/say.hpp"
 #include "kformer/core/error.hpp"
 
 namespace kformer::drivers {
@@ -52,12 +54,21 @@ void end_for_lost_file(int) {
   ::_exit(exit_io);
 }
 
+// A file that is opened while one of them is closed would get what is printed there.
+void open_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(stream, F_GETFD) < 0) {
+      const int ignored = ::open("/dev/null", O_RDWR);  // the lowest that is closed
+      static_cast<void>(ignored);
+    }
+}
+
 // What was printed is a result too: if it cannot be written, the run did not succeed.
 int with_output(int code) {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
   const std::string reason = errno == 0 ? "an earlier write failed" : std::generic_category().message(errno);
-  fmt::print(stderr, "error: cannot write to the standard output: {}\n", reason);
+  say(stderr, "error: cannot write to the standard output: {}\n", reason);
   return code == exit_ok ? exit_io : code;
 }
 
@@ -76,6 +87,7 @@ std::optional<std::string> out_of_memory_text(const std::exception& error) {
 }
 
 int guarded(const std::function<int()>& run) {
+  open_standard_streams();
   std::signal(SIGBUS, end_for_lost_file);
   std::signal(SIGXFSZ, SIG_IGN);  // writing then fails, and says why
   const auto fail = [](const std::exception& error, int code) {
@@ -83,7 +95,7 @@ int guarded(const std::function<int()>& run) {
     // A fault of a deck begins with its place.
     const bool said =
         code == exit_deck && std::string_view(error.what()).find("error: ") != std::string_view::npos;
-    fmt::print(stderr, "{}{}\n", said ? "" : "error: ", error.what());
+    say(stderr, "{}{}\n", said ? "" : "error: ", error.what());
     return code;
   };
   try {
@@ -94,7 +106,7 @@ int guarded(const std::function<int()>& run) {
     return fail(error, exit_io);
   } catch (const std::filesystem::filesystem_error& error) {
     std::fflush(stdout);
-    fmt::print(stderr, "error: cannot use '{}': {}\n", error.path1().string(), error.code().message());
+    say(stderr, "error: cannot use '{}': {}\n", error.path1().string(), error.code().message());
     return exit_io;
   } catch (const std::exception& error) {
     if (const auto text = out_of_memory_text(error)) return fail(OutOfMemory(*text), exit_out_of_memory);

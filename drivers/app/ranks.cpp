@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "app/program.hpp"
+#include "app/say.hpp"
 #include "kformer/core/error.hpp"
 #ifdef KFORMER_ENABLE_MPI
 #include "kformer/parallel/mpi_communicator.hpp"
@@ -187,8 +188,7 @@ int Ranks::finish(int code) {
 #ifdef KFORMER_ENABLE_MPI
   // All ranks refuse a deck, and rank 0 says why, if the launcher gives it the time.
   if (!m_world && m_rank > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
-  if (m_world)
-    fmt::print(stderr, "rank {} of {} ends with exit code {}, and ends the others\n", m_rank, m_size, code);
+  if (m_world) say(stderr, "rank {} of {} ends with exit code {}, and ends the others\n", m_rank, m_size, code);
   std::fflush(nullptr);
   if (m_world) MpiSession::abort(code);
 #endif

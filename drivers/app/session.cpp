@@ -9,6 +9,7 @@
 #include <map>
 #include <sstream>
 
+#include "app/say.hpp"
 #include "app/start_kokkos.hpp"
 #include "kformer/core/error.hpp"
 #include "measure/provenance.hpp"
@@ -134,7 +135,7 @@ Session::Session(const CommandLine& line, const std::string& program, const std:
   measure::write_provenance(m_file, kind, run.name, line.all);
   measure::write_deck(m_file, record.text, record.resolved, line.deck.overrides);
   if (m_file.resumes()) resume_run(m_file);
-  fmt::print(log, "{}\n{}", measure::version_line(program), measure::kokkos_summary());
+  say(log, "{}\n{}", measure::version_line(program), measure::kokkos_summary());
 }
 
 }  // namespace kformer::drivers

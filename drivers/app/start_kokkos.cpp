@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "app/start_kokkos.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
+#include "app/say.hpp"
 #include "kformer/core/device.hpp"
 #include "kformer/core/error.hpp"
 #include "kformer/core/kernel_list.hpp"
@@ -21,10 +24,35 @@ void note_unbound_threads([[maybe_unused]] std::vector<std::string>& arguments) 
   for (const std::string& argument : arguments)
     if (argument.starts_with("--kokkos-disable-warnings")) return;
   arguments.emplace_back("--kokkos-disable-warnings");
-  fmt::print(
-      stderr,
+  say(stderr,
       "note: threads may move between cores; times vary less with OMP_PROC_BIND=spread OMP_PLACES=threads\n");
 #endif
+}
+
+// Kokkos ends the program at other words, and has room for so many threads of a host.
+void require_threads(const std::string& source, const std::string& text) {
+  constexpr int most_threads = 512;
+  int threads = 0;
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), threads);
+  if (fault != std::errc() || end != text.data() + text.size() || threads < 1 || threads > most_threads)
+    throw NotSupported(fmt::format("{} = '{}' must be an integer in [1, {}], the threads that Kokkos can have",
+                                   source, text, most_threads));
+}
+
+// Of the arguments, or the environment; OMP_NUM_THREADS may be a list, of which the first counts.
+void require_threads(const std::vector<std::string>& arguments) {
+  constexpr std::string_view option = "--kokkos-num-threads=";
+  bool named = false;
+  for (const std::string& argument : arguments)
+    if (argument.starts_with(option)) {
+      require_threads("--kokkos-num-threads", argument.substr(option.size()));
+      named = true;
+    }
+  for (const char* name : {"KOKKOS_NUM_THREADS", "OMP_NUM_THREADS"})
+    if (const char* value = std::getenv(name); !named && value != nullptr && *value != '\0') {
+      require_threads(name, std::string(value).substr(0, std::string_view(value).find(',')));
+      named = true;
+    }
 }
 
 }  // namespace
@@ -39,6 +67,7 @@ std::unique_ptr<Kokkos::ScopeGuard> start_kokkos(const std::string& program, std
   arguments.insert(arguments.begin(), program);
   note_unbound_threads(arguments);
   if (threads > 0) arguments.push_back("--kokkos-num-threads=" + std::to_string(threads));
+  require_threads(arguments);
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   int argc = static_cast<int>(argv.size());

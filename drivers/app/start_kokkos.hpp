@@ -18,7 +18,7 @@ void require_device();
 /// \param program   as the command line has it
 /// \param arguments of Kokkos
 /// \param threads   host threads; 0: Kokkos default
-/// \throws NotSupported if KFORMER_KERNEL names what is not there
+/// \throws NotSupported if KFORMER_KERNEL names what is not there, or the number of threads is out of range
 std::unique_ptr<Kokkos::ScopeGuard> start_kokkos(const std::string& program, std::vector<std::string> arguments,
                                                  std::int64_t threads);
 

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "app/say.hpp"
+
 namespace kformer::drivers {
 
 namespace {
@@ -71,12 +73,12 @@ void ProgressLine::begin(std::size_t index, const std::string& name) {
   if (!m_shown) return;
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - m_start).count();
   // A byte less than there are columns: the cursor stays in the line.
-  fmt::print(stderr, "\r\033[K{:.{}}", progress_text(index, m_steps, name, elapsed), width_of(stderr) - 1);
+  say(stderr, "\r\033[K{:.{}}", progress_text(index, m_steps, name, elapsed), width_of(stderr) - 1);
   std::fflush(stderr);
 }
 
 void ProgressLine::clear() const {
-  if (m_shown) fmt::print(stderr, "\r\033[K");
+  if (m_shown) say(stderr, "\r\033[K");
 }
 
 }  // namespace kformer::drivers

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "app/say.hpp"
 #include "app/session.hpp"
 #include "app/stop.hpp"
 #include "attention/attention_results.hpp"
@@ -64,6 +65,8 @@ int run_sweep(const AttentionCompareDeck& deck, const std::optional<AttentionTen
               const std::vector<AttentionCase>& cases, ReportFormat format, ResultFile& file) {
   AttentionResults tables(file);
   TensorOutput output(deck.tensors ? deck.tensors->output : std::filesystem::path());
+  if (deck.tensors)
+    output.require_place(deck.tensors->input, file.path(), deck.output.overwrite || tables.finished() > 0);
   AttentionSweep sweep(deck, tensors ? &*tensors : nullptr);
   Comparison comparison;
   AttentionResult result;
@@ -92,7 +95,7 @@ int run_sweep(const AttentionCompareDeck& deck, const std::optional<AttentionTen
   loop.finish = [&](std::FILE* log) {
     if (!comparison.empty()) {
       tables.add_comparison(comparison);
-      fmt::print(log, "{}\n", comparison_text(comparison));
+      say(log, "{}\n", comparison_text(comparison));
     }
     output.report(log);
   };

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "app/rank_results.hpp"
+#include "app/say.hpp"
 #include "app/session.hpp"
 #include "app/start_kokkos.hpp"
 #include "app/stop.hpp"
@@ -54,13 +55,13 @@ int run_deck(const GenerateDeck& deck, const std::string& space, ResultFile& fil
   GenerationPlan plan(deck, space, tensor_ranks(deck, ranks));
   plan.require_memory(ranks.on_this_machine());
   std::FILE* const log = log_of(ranks);
-  if (const std::string note = plan.note(); !note.empty()) fmt::print(log, "note: {}\n", note);
+  if (const std::string note = plan.note(); !note.empty()) say(log, "note: {}\n", note);
   GenerateResults results(file, deck, space);
   RankResults rank_results(file);
   if (deck.profile.machine_limits)
     noise.begin({space}, [&](const auto&, const auto& limits) {
       results.add_machine(limits);
-      fmt::print(log, "{}\n", measure::describe(space, limits));
+      say(log, "{}\n", measure::describe(space, limits));
     });
   LimitSamples samples;
   const auto ledger = Ledger::create();
@@ -80,7 +81,7 @@ int run_deck(const GenerateDeck& deck, const std::string& space, ResultFile& fil
     };
   const int code = run_prompts(loop, file);
   // Several ranks are a load for each other.
-  if (code == exit_ok && ranks.size() == 1) fmt::print(log, "{}", noise.end());
+  if (code == exit_ok && ranks.size() == 1) say(log, "{}", noise.end());
   // A rank that fails ends the others, also the one that writes.
   ranks.barrier("the end");
   return code;

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "app/command_line.hpp"
+#include "app/say.hpp"
 #include "generate/expectation.hpp"
 #include "generate/figures.hpp"
 
@@ -161,23 +162,23 @@ class PromptRun {
     m_failed |= generation.measurement.status == CaseStatus::error;
     m_generated |= !generation.sequences.empty();
     m_loop.results->add(label, generation);
-    fmt::print(m_loop.log, "{}", figures_of(label, generation));
+    say(m_loop.log, "{}", figures_of(label, generation));
   }
 
   int close() {
     if (m_loop.finish) m_loop.finish();
     if (m_stopped || m_out_of_memory) {
       m_file.checkpoint();
-      fmt::print(m_loop.log, "stopped ({}); the finished generations are in {}\n",
-                 m_stopped.value_or("out of memory"), m_file.part_path().string());
+      say(m_loop.log, "stopped ({}); the finished generations are in {}\n", m_stopped.value_or("out of memory"),
+          m_file.part_path().string());
       return m_out_of_memory ? exit_out_of_memory : exit_stopped;
     }
     m_file.finish();
-    fmt::print(m_loop.log, "results: {}\n", m_file.path().string());
+    say(m_loop.log, "results: {}\n", m_file.path().string());
     if (m_failed_check) return exit_check;
     if (m_failed) return exit_failure;
     if (m_generated) return exit_ok;
-    fmt::print(m_loop.log, "error: {}\n", no_case_ran);
+    say(m_loop.log, "error: {}\n", no_case_ran);
     return exit_nothing;
   }
 

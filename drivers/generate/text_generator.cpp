@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "app/say.hpp"
 #include "generate/generation.hpp"
 #include "generate/generation_plan.hpp"
 #include "generate/logit_check.hpp"
@@ -33,8 +34,8 @@ class DeckGenerator final : public TextGenerator {
     const measure::KernelNames loading;
     m_engine->load(m_plan.checkpoint(), {});
     if (const auto& adapter = m_plan.task().adapter)
-      fmt::print(stderr, "merged into the weights: adapter '{}', rank x scale: {}\n",
-                 deck.adapter.path.string(), adapter_text(adapter->lora()));
+      say(stderr, "merged into the weights: adapter '{}', rank x scale: {}\n", deck.adapter.path.string(),
+          adapter_text(adapter->lora()));
     if (deck.check.reference == GenerateReference::recompute)
       m_check = std::make_unique<LogitCheck>(space, m_plan.task(), m_plan.checkpoint(), loading.text());
   }

@@ -65,6 +65,8 @@ int run_sweep(const LayerSweepDeck& deck, const LlamaConfig& config, const std::
               const std::vector<LayerCase>& cases, ReportFormat format, ResultFile& file) {
   LayerResults tables(file, config);
   TensorOutput output(deck.tensors ? deck.tensors->output : std::filesystem::path());
+  if (deck.tensors)
+    output.require_place(deck.tensors->input, file.path(), deck.output.overwrite || tables.finished() > 0);
   LayerSweep sweep(deck, config, tensors ? &*tensors : nullptr);
   CaseResult result;
   CaseLoop loop;

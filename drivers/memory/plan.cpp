@@ -7,6 +7,7 @@
 #include <map>
 
 #include "app/command_line.hpp"
+#include "app/say.hpp"
 #include "measure/memory_available.hpp"
 #include "memory/advice.hpp"
 #include "memory/grid_report.hpp"
@@ -193,18 +194,18 @@ int run_plan(MemoryPlanner& planner, const MemoryPlanDeck& deck, const std::vect
   fmt::print("{}", plan_report(all, format, shows_colour(stdout)));
   if (stopped) {
     file.checkpoint();
-    fmt::print(log, "stopped ({}); the finished cases are in {}\n", *stopped, file.part_path().string());
+    say(log, "stopped ({}); the finished cases are in {}\n", *stopped, file.part_path().string());
     return exit_stopped;
   }
   const bool training =
       std::ranges::any_of(cases, [](const MemoryCase& c) { return c.purpose == PlanPurpose::train; });
-  fmt::print(log, "{}{}{}{}", advice(all), context_note(all, planner.model().max_position_embeddings),
-             not_counted(training), grid_texts);
+  say(log, "{}{}{}{}", advice(all), context_note(all, planner.model().max_position_embeddings),
+      not_counted(training), grid_texts);
   file.finish();
-  fmt::print(log, "results: {}\n", file.path().string());
+  say(log, "results: {}\n", file.path().string());
   const bool ran = std::ranges::any_of(all, [](const PlannedCase& c) { return c.unsupported.empty(); });
   if (ran) return exit_ok;
-  fmt::print(stderr, "error: {}\n", no_case_ran);
+  say(stderr, "error: {}\n", no_case_ran);
   return exit_nothing;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "app/ranks.hpp"
+#include "app/say.hpp"
 #include "app/session.hpp"
 #include "app/stop.hpp"
 #include "measure/spaces.hpp"
@@ -54,15 +55,14 @@ int close(ResultFile& file, const Outcome& outcome, bool first, std::FILE* log) 
                                   : exit_nothing;
   if (outcome.stopped) {
     file.checkpoint();
-    fmt::print(log, "stopped ({}); the finished grids are in {}\n", *outcome.stopped,
-               file.part_path().string());
+    say(log, "stopped ({}); the finished grids are in {}\n", *outcome.stopped, file.part_path().string());
     return exit_stopped;
   }
   file.finish();
-  fmt::print(log, "results: {}\n", file.path().string());
+  say(log, "results: {}\n", file.path().string());
   if (outcome.failed_check) return exit_check;
   if (outcome.ran) return exit_ok;
-  fmt::print(stderr, "error: {}\n", no_case_ran);
+  say(stderr, "error: {}\n", no_case_ran);
   return exit_nothing;
 }
 
@@ -105,7 +105,7 @@ int run_grids(const ScalingDeck& deck, const std::string& space, ReportFormat fo
     std::fflush(stdout);
   }
   fmt::print("{}", report.end());
-  fmt::print(log, "\n~: simulated, not measured\n");
+  say(log, "\n~: simulated, not measured\n");
   ranks.barrier("the end");
   return close(file, outcome, ranks.is_first(), log);
 }

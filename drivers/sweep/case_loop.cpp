@@ -9,6 +9,7 @@
 #include <set>
 
 #include "app/command_line.hpp"
+#include "app/say.hpp"
 #include "app/stop.hpp"
 #include "measure/allocation_witness.hpp"
 #include "sweep/measurement_report.hpp"
@@ -27,13 +28,13 @@ int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& pro
   if (profile.machine_limits)
     noise.begin(std::set(loop.spaces.begin(), loop.spaces.end()), [&](const auto& space, const auto& limits) {
       if (loop.finished == 0) loop.add_machine(space, limits);
-      fmt::print(log, "{}", measure::describe(space, limits));
+      say(log, "{}", measure::describe(space, limits));
     });
   if (loop.finished > 0)
-    fmt::print(log, "resumed: {} of {} cases are from {}\n", loop.finished, loop.spaces.size(),
-               file.part_path().string());
+    say(log, "resumed: {} of {} cases are from {}\n", loop.finished, loop.spaces.size(),
+        file.part_path().string());
   Report report({loop.format, shows_colour(stdout), loop.labels, loop.points, measured_columns()});
-  fmt::print(log, "\n");
+  say(log, "\n");
   fmt::print("{}", report.head());
   std::fflush(stdout);
 
@@ -64,7 +65,7 @@ int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& pro
       result = &loop.run(i, stopping);
     } catch (const OutOfMemory& error) {
       progress.clear();
-      fmt::print(stderr, "error: {}\n", error.what());
+      say(stderr, "error: {}\n", error.what());
       out_of_memory = true;
       break;
     }
@@ -77,23 +78,22 @@ int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& pro
   }
 
   fmt::print("{}", report.end());
-  fmt::print(log, "\n");
-  if (check_bytes > 0)
-    fmt::print(log, "checks: up to {} after a case, not in its peak\n", format_bytes(check_bytes));
-  if (!stopped) fmt::print(log, "{}", noise.end());
+  say(log, "\n");
+  if (check_bytes > 0) say(log, "checks: up to {} after a case, not in its peak\n", format_bytes(check_bytes));
+  if (!stopped) say(log, "{}", noise.end());
   loop.finish(log);
   if (stopped || out_of_memory) {
     file.checkpoint();
-    fmt::print(log, "stopped ({}); the finished cases are in {}, and --resume goes on with them\n",
-               stopped.value_or("out of memory"), file.part_path().string());
+    say(log, "stopped ({}); the finished cases are in {}, and --resume goes on with them\n",
+        stopped.value_or("out of memory"), file.part_path().string());
     return out_of_memory ? exit_out_of_memory : exit_stopped;
   }
   file.finish();
-  fmt::print(log, "results: {}\n", file.path().string());
+  say(log, "results: {}\n", file.path().string());
   if (failed_check) return exit_check;
   if (failed) return exit_failure;
   if (ran) return exit_ok;
-  fmt::print(stderr, "error: {}\n", no_case_ran);
+  say(stderr, "error: {}\n", no_case_ran);
   return exit_nothing;
 }
 

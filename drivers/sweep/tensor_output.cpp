@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "app/say.hpp"
+#include "kformer/core/error.hpp"
 #include "kformer/io/safetensors.hpp"
 #include "measure/provenance.hpp"
 
@@ -26,7 +28,41 @@ void write_tensors(const std::filesystem::path& file, const measure::HostArrays&
   writer.write(file);
 }
 
+[[noreturn]] void refuse(const std::filesystem::path& file, const std::string& why) {
+  throw FileError(fmt::format("cannot write tensors to '{}': {}", file.string(), why));
+}
+
+bool are_tensors(const std::filesystem::path& file) {
+  try {
+    SafetensorsFile::open(file);
+    return true;
+  } catch (const FileError&) {
+    return false;
+  }
+}
+
 }  // namespace
+
+void TensorOutput::require_place(const std::filesystem::path& input, const std::filesystem::path& results,
+                                 bool replace) const {
+  if (!wanted()) return;
+  const auto is_output = [&](const std::filesystem::path& other) {
+    std::error_code ignored;
+    return weakly_canonical(m_file, ignored) == weakly_canonical(other, ignored);
+  };
+  if (is_output(input)) refuse(m_file, "it is the file of 'tensors.input'; choose another name");
+  if (is_output(results)) refuse(m_file, "it is the result file; choose another name");
+  std::error_code ignored;
+  const std::filesystem::path folder = m_file.parent_path();
+  if (!folder.empty() && !is_directory(folder, ignored)) refuse(m_file, "there is no such folder");
+  if (!exists(m_file, ignored)) return;
+  if (!replace)
+    refuse(m_file,
+           "it exists already; choose another name, or allow overwriting (--overwrite, in a deck "
+           "output.overwrite = true)");
+  if (!are_tensors(m_file))
+    refuse(m_file, "it is not a safetensors file and is never replaced; choose another name");
+}
 
 // The first combination has the name in the deck.
 std::filesystem::path TensorOutput::file_of(const TensorLabel& label) {
@@ -58,7 +94,7 @@ void TensorOutput::write(const TensorLabel& label, const measure::HostArrays& re
 }
 
 void TensorOutput::report(std::FILE* log) const {
-  for (const auto& [file, size] : m_written) fmt::print(log, "tensors: {} ({} tensors)\n", file.string(), size);
+  for (const auto& [file, size] : m_written) say(log, "tensors: {} ({} tensors)\n", file.string(), size);
 }
 
 }  // namespace kformer::drivers

@@ -25,6 +25,13 @@ class TensorOutput {
 
   /// Whether anything is written.
   bool wanted() const { return !m_file.empty(); }
+  /// Call it before any work.
+  /// \param input   what must not be replaced
+  /// \param results the result file
+  /// \param replace whether tensors of an earlier run may be
+  /// \throws FileError if the file is one of these, exists and is not to be replaced, or can have no such name
+  void require_place(const std::filesystem::path& input, const std::filesystem::path& results,
+                     bool replace) const;
   /// Writes results as F32, those of f64 as F64.
   void write(const TensorLabel& label, const measure::HostArrays& results);
   /// An interrupted run has written the results of such a case, if it wrote any.

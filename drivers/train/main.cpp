@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "app/ranks.hpp"
+#include "app/say.hpp"
 #include "app/session.hpp"
 #include "app/start_kokkos.hpp"
 #include "app/stop.hpp"
@@ -32,7 +33,7 @@ constexpr const char* summary =
 std::optional<TrainingCheckpoint> checkpoint_to_continue(const TrainDeck& deck) {
   if (!deck.checkpoint || !deck.checkpoint->resume) return {};
   return newest_good_checkpoint(deck.checkpoint->folder,
-                                [](const std::string& reason) { fmt::print(stderr, "warning: {}\n", reason); });
+                                [](const std::string& reason) { say(stderr, "warning: {}\n", reason); });
 }
 
 std::optional<ModelFolder> folder_of(const char* key, const std::string& folder, const CommandLine& line,

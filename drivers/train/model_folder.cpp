@@ -92,10 +92,12 @@ fs::path ModelFolder::staging() const { return m_path / staging_name; }
 
 void ModelFolder::try_out() {
   std::error_code error, ignored;
+  // The lock first: another run may be about to remove what it made.
+  fs::create_directories(m_path.parent_path(), ignored);
+  m_lock = std::make_unique<Impl::RunLock>(m_path);
   const bool made = !fs::exists(m_path, ignored);
   fs::create_directories(staging(), error);
   if (error) refuse(m_key, m_path, "cannot be written: " + error.message());
-  m_lock = std::make_unique<Impl::RunLock>(m_path);
   fs::remove_all(staging(), ignored);
   if (made) fs::remove(m_path, ignored);
 }

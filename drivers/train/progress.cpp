@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "app/say.hpp"
+
 namespace kformer::drivers {
 
 namespace {
@@ -83,22 +85,22 @@ void Progress::step(const StepRecord& step) {
 void Progress::show(const std::string& line) {
   m_shown = true;
   if (m_terminal)
-    fmt::print(m_out, "\r{}{}\x1b[K", bar(m_last.step + 1, m_scale.steps), line);
+    drivers::say(m_out, "\r{}{}\x1b[K", bar(m_last.step + 1, m_scale.steps), line);
   else
-    fmt::print(m_out, "{}\n", line);
+    drivers::say(m_out, "{}\n", line);
   m_open = m_terminal;
   std::fflush(m_out);
 }
 
 void Progress::say(const std::string& line) {
   finish();
-  fmt::print(m_out, "{}\n", line);
+  drivers::say(m_out, "{}\n", line);
   std::fflush(m_out);
 }
 
 void Progress::finish() {
   if (!m_shown) show(progress_line(m_scale, m_last, m_seconds));
-  if (m_open) fmt::print(m_out, "\n");
+  if (m_open) drivers::say(m_out, "\n");
   m_open = false;
 }
 

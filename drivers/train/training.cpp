@@ -8,6 +8,7 @@
 
 #include "app/communication.hpp"
 #include "app/program.hpp"
+#include "app/say.hpp"
 #include "app/stop.hpp"
 #include "learner/data_parallel.hpp"
 #include "measure/allocation_witness.hpp"
@@ -360,7 +361,7 @@ class Training {
       file.finish();
       fmt::print("results: {}\n", file.path().string());
       if (end.failure.empty()) return exit_ok;
-      if (m_ranks.is_first()) fmt::print(stderr, "error: {}\n", end.failure);
+      if (m_ranks.is_first()) say(stderr, "error: {}\n", end.failure);
       return exit_failure;
     }
     file.checkpoint();

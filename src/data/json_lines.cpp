@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/documents.hpp"
+#include "io/json_depth.hpp"
 #include "kformer/core/error.hpp"
 
 namespace kformer::Impl::data {
@@ -16,8 +17,6 @@ using nlohmann::json;
 
 /// Copies and writers of JSON call themselves for each level.
 constexpr int deepest = 64;
-
-struct TooDeep {};
 
 /// The role as chat templates call it.
 std::string role_of(const std::string& name) {
@@ -37,17 +36,14 @@ void JsonLine::refuse(const std::string& what) const {
 void JsonLine::refuse_line(const std::string& what) const { refuse(what + "; " + m_expected); }
 
 json JsonLine::parse(std::string_view text) const {
+  if (!is_shallow_json(text, deepest))
+    refuse(fmt::format("the line is nested more than {} levels deep", deepest));
   try {
-    return json::parse(text, [](int depth, json::parse_event_t, const json&) {
-      if (depth > deepest) throw TooDeep{};
-      return true;
-    });
+    return json::parse(text);
   } catch (const json::parse_error& error) {
     refuse_line(fmt::format("the line is not JSON, at byte {}", error.byte));
   } catch (const json::out_of_range&) {
     refuse("a number is beyond the range of doubles");
-  } catch (const TooDeep&) {
-    refuse(fmt::format("the line is nested more than {} levels deep", deepest));
   }
 }
 

@@ -221,6 +221,21 @@ class CommandLine:
         self.assertIn("--frobnicate", self.run_driver("--frobnicate", expect=2).stderr)
         self.assertTrue(self.run_driver("a.toml", "b.toml", expect=2).stderr.startswith("error: "))
 
+    def test_a_log_that_cannot_be_written_loses_nothing(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([self.PROGRAM, self.SMOKE_DECK], cwd=self.folder, stdout=subprocess.DEVNULL, stderr=full)
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual([name for name in self.files() if name.endswith(".part")], [])
+        done = subprocess.run([self.PROGRAM, "no-deck.toml"], cwd=self.folder, preexec_fn=lambda: os.closerange(0, 3))
+        self.assertEqual(done.returncode, 4)
+
+    def test_threads_that_cannot_be_had_are_refused(self):
+        for options, environment in ((["--kokkos-num-threads=513"], {}), (["--kokkos-num-threads=abc"], {}),
+                                     ([], {"OMP_NUM_THREADS": "1000000"}), ([], {"KOKKOS_NUM_THREADS": "-1"})):
+            with self.subTest(options=options, **environment):
+                done = self.run_driver(self.SMOKE_DECK, *options, expect=1, **environment)
+                self.assertIn("must be an integer in [1, 512]", done.stderr)
+
     def test_the_page_of_decks_holds_what_the_program_says(self):
         begin, end = (f"<!-- {word} {self.NAME} --describe-deck -->" for word in ("begin", "end"))
         page, = [text for file in (SOURCE / "docs/decks").glob("*.md") if begin in (text := file.read_text())]

@@ -6,6 +6,7 @@ ctest runs this with the program in KFORMER_ATTENTION and the sources in KFORMER
 
 import json
 import unittest
+from itertools import product
 
 from attention_case import AttentionTest
 from driver_case import h5py, needs_h5py, read_safetensors, texts, words, write_safetensors
@@ -32,7 +33,7 @@ class Tensors(AttentionTest):
         write_safetensors(self.folder / "in.safetensors", tensors)
         text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in options.items())
         (self.folder / "deck.toml").write_text(
-            f'schema = 1\nkind = "attention_compare"\n[profile]\nmachine_limits = false\n[timing]\nrepeats = 1\n[attention]\n{text}'
+            f'schema = 1\nkind = "attention_compare"\n[profile]\nmachine_limits = false\n[output]\noverwrite = true\n[timing]\nrepeats = 1\n[attention]\n{text}'
             f'[sweep]\nexecution_space = "default"\n{sweep}\n[check]\nreference = "none"\n'
             '[tensors]\ninput = "in.safetensors"\noutput = "out.safetensors"\n')
 
@@ -80,21 +81,25 @@ class Tensors(AttentionTest):
     def test_a_sink_of_minus_infinity_is_none(self):
         self.check(self.inputs() | {"sinks": np.array([0.5, -np.inf, 2.0, -np.inf])}, causal=True)
 
-    def test_scores_of_any_size_leave_the_outputs_finite(self):
-        tensors = self.inputs(q_len=13)
-        del tensors["grad_out"]
-        for dtype in self.LIMITS:
-            for scale in [1e9, 1e30]:
-                with self.subTest(dtype=dtype, scale=scale):
-                    self.tensor_deck({name: x.astype({"f64": "<f8", "f32": "<f4"}[dtype])
-                                      for name, x in tensors.items()}, scale=scale)
-                    self.run_driver("deck.toml")
-                    out = read_safetensors(self.folder / "out.safetensors")["out"]
-                    scores = np.einsum("bihd,bjhd->bhij", tensors["q"], np.repeat(tensors["k"], 2, 2))
-                    values = np.repeat(tensors["v"], 2, 2)
-                    for b, h, i in np.ndindex(2, 4, 13):
-                        np.testing.assert_allclose(out[b, i, h], values[b, scores[b, h, i].argmax(), h], rtol=1e-6)
-                    (self.folder / "deck.h5").unlink()
+    # Each query has all its weight on one key, which is not to be lost between the scores of forward and backward.
+    def test_scores_of_any_size(self):
+        for (dtype, unit), scale, kernel in product(self.LIMITS.items(), [1e7, 1e9, 1e18, 1e30], ["", "attention:kokkos"]):
+            tensors = self.inputs(q_len=13)
+            with self.subTest(dtype=dtype, scale=scale, kernel=kernel):
+                self.tensor_deck({name: x.astype({"f64": "<f8", "f32": "<f4"}[dtype])
+                                  for name, x in tensors.items()}, scale=scale)
+                self.run_driver("deck.toml", KFORMER_KERNEL=kernel)
+                results = read_safetensors(self.folder / "out.safetensors")
+                out = results["out"]
+                scores = np.einsum("bihd,bjhd->bhij", tensors["q"], np.repeat(tensors["k"], 2, 2))
+                values = np.repeat(tensors["v"], 2, 2)
+                for b, h, i in np.ndindex(2, 4, 13):
+                    np.testing.assert_allclose(out[b, i, h], values[b, scores[b, h, i].argmax(), h], rtol=1e-6)
+                (self.folder / "deck.h5").unlink()
+                grad_v = np.zeros(tensors["v"].shape)
+                for b, h, i in np.ndindex(2, 4, 13):
+                    grad_v[b, scores[b, h, i].argmax(), h // 2] += tensors["grad_out"][b, i, h]
+                np.testing.assert_allclose(results["grad.v"], grad_v, atol=10 * unit)
 
     def test_alibi_slopes(self):
         self.check(self.inputs() | {"alibi_slopes": np.array([0.5, 0.25, 0.125, 0.0625])}, causal=True)
@@ -135,6 +140,22 @@ class Tensors(AttentionTest):
         expected = attention(**tensors, causal=True)
         del expected["lse"]
         self.compare(expected, "f64")
+
+    def test_tensors_replace_nothing_but_tensors(self):
+        self.tensor_deck(self.inputs())
+        (self.folder / "old.safetensors").write_bytes((self.folder / "in.safetensors").read_bytes())
+        before = {name: (self.folder / name).read_bytes() for name in self.files()}
+        for name, words, options in (("in.safetensors", "it is the file of 'tensors.input'", []),
+                                     ("deck.h5", "it is the result file", []),
+                                     ("deck.toml", "it is not a safetensors file and is never replaced", []),
+                                     ("none/out.safetensors", "there is no such folder", []),
+                                     ("old.safetensors", "it exists already", ["--set", "output.overwrite=false"])):
+            with self.subTest(name=name):
+                done = self.run_driver("deck.toml", *options, "--set", f'tensors.output="{name}"', expect=4)
+                self.assertIn(words, done.stderr)
+                self.assertEqual({name: (self.folder / name).read_bytes() for name in self.files()}, before)
+        self.run_driver("deck.toml", "--set", 'tensors.output="old.safetensors"')
+        self.assertIn("out", read_safetensors(self.folder / "old.safetensors"))
 
     @needs_h5py
     def test_standard_attention_says_what_it_cannot(self):

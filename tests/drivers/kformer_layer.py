@@ -418,6 +418,8 @@ class Tensors(LayerTest):
 kind = "layer_sweep"
 [profile]
 machine_limits = false
+[output]
+overwrite = true
 [sweep]
 {sweep}
 [tensors]

@@ -20,8 +20,8 @@ DECKS = {LAYER: driver_case.SMOKE / "head_dim.toml", ATTENTION: driver_case.SMOK
          MEMORY: driver_case.SOURCE / "inputs/memory-llama-3.1-8b.toml"}
 FEW_CASES = {LAYER: ["sweep.dtype=f32"], MEMORY: [],
              ATTENTION: ["sweep.dtype=f32", "sweep.seq_len=33", "sweep.window=0", "sweep.q_len=0", "sweep.exclude=[]"]}
-TOO_LITTLE = ("error: the address space is limited to less than 512 MiB, which is too little to start; raise the limit "
-              "(ulimit -v)\n")
+TOO_LITTLE = ("error: the address space, or that of data, is limited to less than 512 MiB, which is too little to start; raise "
+              "the limit (ulimit -v, ulimit -d)\n")
 
 
 class MemoryLimits(DriverTest):
@@ -31,9 +31,9 @@ class MemoryLimits(DriverTest):
         if "Sanitizer" in done.stderr:
             self.skipTest("sanitizers need an address space without a limit")
 
-    def run_limited(self, mebibytes, program, *arguments, **environment):
+    def run_limited(self, mebibytes, program, *arguments, kind=resource.RLIMIT_AS, **environment):
         def limit():
-            resource.setrlimit(resource.RLIMIT_AS, (mebibytes << 20, mebibytes << 20))
+            resource.setrlimit(kind, (mebibytes << 20, mebibytes << 20))
         # Each thread has a stack in the address space.
         return subprocess.run([program, *map(str, arguments)], cwd=self.folder, capture_output=True, text=True,
                               errors="replace", timeout=200, preexec_fn=limit,
@@ -41,9 +41,10 @@ class MemoryLimits(DriverTest):
 
     def test_too_little_to_start_is_said_at_once(self):
         for program in DECKS:
-            for mebibytes in (200, 400, 511):
+            for mebibytes, kind in ((200, resource.RLIMIT_AS), (400, resource.RLIMIT_AS), (511, resource.RLIMIT_AS),
+                                    (100, resource.RLIMIT_DATA)):
                 with self.subTest(program=program, mebibytes=mebibytes):
-                    done = self.run_limited(mebibytes, program, "--version")
+                    done = self.run_limited(mebibytes, program, "--version", kind=kind)
                     self.assertEqual((done.returncode, done.stdout, done.stderr), (6, "", TOO_LITTLE))
 
     def test_a_run_ends_well_or_with_a_sentence_on_memory(self):

@@ -39,7 +39,7 @@ inline Key run_name_key() {
 }
 
 inline Key run_threads_key() {
-  return {.name = "threads", .help = "host threads, 0 = Kokkos default", .range = {.min = 0, .max = 65536}};
+  return {.name = "threads", .help = "host threads, 0 = Kokkos default", .range = {.min = 0, .max = 512}};
 }
 
 inline Key run_walltime_key() {

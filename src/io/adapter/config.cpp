@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "io/json_depth.hpp"
 #include "io/schema/read_file.hpp"
 #include "kformer/core/enum_names.hpp"
 #include "kformer/core/error.hpp"
@@ -30,12 +31,9 @@ class Config {
  public:
   explicit Config(std::filesystem::path path) : m_path(std::move(path)) {
     const std::string text = schema::read_file(m_path, schema::max_text_bytes);
-    const auto limit_depth = [&](int depth, json::parse_event_t, const json&) {
-      if (depth > deepest_config) refuse("it is nested too deeply");
-      return true;
-    };
+    if (!is_shallow_json(text, deepest_config)) refuse("it is nested too deeply");
     try {
-      m_root = json::parse(text, limit_depth);
+      m_root = json::parse(text);
     } catch (const json::exception&) {
       refuse("it is not JSON");
     }

@@ -14,6 +14,7 @@
 
 #include "core/nf4_tables.hpp"
 #include "io/gguf/layout.hpp"
+#include "io/json_depth.hpp"
 #include "io/mapped_file.hpp"
 #include "kformer/core/error.hpp"
 
@@ -101,13 +102,10 @@ class Nf4Group {
     const CheckpointTensor* found = m_contents.find_layout(m_name + std::string(state_of_nf4));
     if (found == nullptr || to_string(found->type) != "U8" || found->bytes.size() > longest_state)
       refuse(fmt::format("must be a text of at most {} bytes, as U8", longest_state), state_of_nf4);
-    const auto* text = reinterpret_cast<const char*>(found->bytes.data());
-    const auto watch = [&](int depth, json::parse_event_t, const json&) {
-      if (depth > deepest_state) refuse("is nested too deeply", state_of_nf4);
-      return true;
-    };
+    const std::string_view text(reinterpret_cast<const char*>(found->bytes.data()), found->bytes.size());
+    if (!is_shallow_json(text, deepest_state)) refuse("is nested too deeply", state_of_nf4);
     try {
-      return json::parse(text, text + found->bytes.size(), watch);
+      return json::parse(text);
     } catch (const json::exception&) {
       refuse("is not JSON", state_of_nf4);
     }

@@ -33,8 +33,14 @@ json parse_index(const std::filesystem::path& index) {
     refuse("it has " + std::to_string(file.size) + " bytes, too many for an index");
   // A tree keeps only the last of two equal keys, so they are noticed before.
   std::set<std::string> names;
+  // The parser looks through all of an object after each list and object in it.
+  constexpr int most_parts = 1000;
+  int parts = 0;
   const auto watch = [&](int depth, json::parse_event_t event, const json& node) {
     if (depth > deepest_index) refuse("it is nested too deeply");
+    if ((event == json::parse_event_t::object_end || event == json::parse_event_t::array_end) &&
+        ++parts > most_parts)
+      refuse("it has more than " + std::to_string(most_parts) + " objects and lists");
     if (event == json::parse_event_t::key && depth == depth_of_names &&
         !names.insert(node.get<std::string>()).second)
       refuse("the key '" + node.get<std::string>() + "' occurs twice");

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "io/config/model_schema.hpp"
+#include "io/json_depth.hpp"
 #include "io/schema/names_in.hpp"
 #include "kformer/core/error.hpp"
 
@@ -65,20 +66,18 @@ Value to_value(const json& node, const Place& place) {
 }  // namespace
 
 std::optional<json> parse_config(const std::shared_ptr<SourceText>& source, Diagnostics& diagnostics) {
-  const auto limit_depth = [](int depth, json::parse_event_t, const json&) {
-    if (depth > max_config_depth) throw DeckError("the file is nested too deeply");
-    return true;
-  };
+  if (!is_shallow_json(source->text, max_config_depth)) {
+    diagnostics.error({source}, "the file is nested too deeply");
+    return std::nullopt;
+  }
   try {
-    json config = json::parse(source->text, limit_depth);
+    json config = json::parse(source->text);
     if (config.is_object()) return config;
     diagnostics.error({source}, "a model configuration is a JSON object");
   } catch (const json::parse_error& error) {
     diagnostics.error(place_of_byte(source, error.byte == 0 ? 0 : error.byte - 1), "the file is not JSON");
   } catch (const json::out_of_range&) {
     diagnostics.error({source}, "the file has a number beyond the range of doubles");
-  } catch (const DeckError& error) {
-    diagnostics.error({source}, error.what());
   }
   return std::nullopt;
 }

@@ -27,7 +27,14 @@ RunLock::RunLock(const std::filesystem::path& path) : m_lock(path.string() + ".l
   for (;;) {
     m_descriptor =
         ::open(m_lock.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, read_write_by_umask);
-    if (m_descriptor < 0) return;
+    if (m_descriptor < 0 && errno != EISDIR && errno != ELOOP && errno != ENXIO) return;
+    struct stat status{};
+    if (m_descriptor < 0 || (::fstat(m_descriptor, &status) == 0 && !S_ISREG(status.st_mode))) {
+      if (m_descriptor >= 0) ::close(m_descriptor);
+      m_descriptor = -1;
+      throw FileError("'" + m_lock.string() + "' is not a regular file, and cannot lock '" + path.string() +
+                      "'; remove it, or choose another name");
+    }
     if (::flock(m_descriptor, LOCK_EX | LOCK_NB) != 0) {
       const int reason = errno;
       ::close(m_descriptor);

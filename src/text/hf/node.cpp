@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: MIT
 #include "text/hf/node.hpp"
 
+#include "io/json_depth.hpp"
 #include "text/base/file.hpp"
 
 namespace kformer::Impl::tokenizers {
 
 nlohmann::json Node::parse(const std::string& text, const std::string& file) {
   constexpr int deepest = 64;
-  const auto callback = [&](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
-    if (depth > deepest) refuse(file, "it is nested deeper than " + std::to_string(deepest) + " levels");
-    return true;
-  };
+  if (!is_shallow_json(text, deepest))
+    refuse(file, "it is nested deeper than " + std::to_string(deepest) + " levels");
   try {
-    return nlohmann::json::parse(text, callback);
+    return nlohmann::json::parse(text);
   } catch (const nlohmann::json::exception& error) {
     // The parser quotes the offending text, which can be most of the file.
     constexpr std::size_t most_quoted = 160;

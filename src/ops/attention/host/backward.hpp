@@ -321,7 +321,11 @@ struct BackwardTile {
       for (int v = 0; v < vectors; ++v) {
         C *s_at = score + j * backward_rows<C> + v * W, *g_at = gradient + j * backward_rows<C> + v * W;
         const Vector<C> x = load(s_at);
-        Vector<C> weight = exp<C>(x * scale - saved[v]);
+        // Rounded as forward does, which no multiply-add would: of large scores that would be far from lse. And no weight
+        // exceeds 1, wherever lse is from.
+        const Vector<C> logarithm = rounded(x * scale) - saved[v];
+        Vector<C> weight =
+            exp<C>(choose<C>(as_bits<IntegerVector<C>>(logarithm > Vector<C>{}), Vector<C>{}, logarithm));
         Vector<C> slope = weight * (load(g_at) - mean[v]);
         if (hidden) {
           const auto none = x == splat(-Infinity<C>::value);

@@ -152,6 +152,17 @@ template <class C>
 KFORMER_SIMD_INLINE Vector<C> choose(IntegerVector<C> condition, Vector<C> yes, Vector<C> no) {
   return condition ? yes : no;
 }
+/// A product that no multiply-add takes up: it is rounded by itself.
+template <class V>
+KFORMER_SIMD_INLINE V rounded(V product) {
+#if __has_builtin(__builtin_assoc_barrier)
+  return __builtin_assoc_barrier(product);
+#elif defined(__clang__) && defined(__x86_64__)
+  return __arithmetic_fence(product);
+#else
+  return product;
+#endif
+}
 template <class C>
 KFORMER_SIMD_INLINE Vector<C> magnitude(Vector<C> x) {
   return as_bits<Vector<C>>(as_bits<IntegerVector<C>>(x) & ~as_bits<IntegerVector<C>>(splat(C(-0.0))));
