@@ -270,9 +270,28 @@ BOOST_AUTO_TEST_CASE(links_that_somebody_planted_are_not_followed) {
   const ScratchDirectory scratch;
   const auto victim = scratch / "victim";
   put_contents(victim, "precious");
-  for (const char* name : {"run.h5.part.tmp", "run.h5.tmp", "run.h5.lock"})
+  for (const char* name : {"run.h5.part.tmp", "run.h5.tmp"})
     std::filesystem::create_symlink(victim, scratch / name);
   ResultFile(scratch / "run.h5").finish();
+  BOOST_TEST(contents_of(victim) == "precious");
+}
+
+BOOST_AUTO_TEST_CASE(a_lock_is_a_file) {
+  const ScratchDirectory scratch;
+  const auto path = scratch / "run.h5", lock = scratch / "run.h5.lock", victim = scratch / "victim";
+  put_contents(victim, "precious");
+  const auto expect_refusal = [&] {
+    BOOST_TEST(error_text([&] { ResultFile{path}; }) ==
+               "'" + lock.string() + "' is not a regular file, and cannot lock '" + path.string() +
+                   "'; remove it, or choose another name");
+    std::filesystem::remove(lock);
+  };
+  std::filesystem::create_symlink(victim, lock);
+  expect_refusal();
+  std::filesystem::create_directory(lock);
+  expect_refusal();
+  BOOST_REQUIRE(::mkfifo(lock.c_str(), 0600) == 0);
+  expect_refusal();
   BOOST_TEST(contents_of(victim) == "precious");
 }
 
