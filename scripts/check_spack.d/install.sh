@@ -46,7 +46,7 @@ prove_installs() {
     check "test run $spec" tests_pass kformer
     if spack_ find kformer+drivers >/dev/null 2>&1; then
       check "revision $spec" names_revision
-      check "deck of each kind, $spec" with_loaded kformer "$root/spack/jobs/validate.sh"
+      check "deck of each kind, $spec" with_loaded kformer validate
       check "results, $spec" with_loaded kformer run_layer
     else
       not_reached "revision, decks and results of $spec: it has no drivers"
@@ -82,9 +82,11 @@ names_revision() {
     grep -qF "${revision::8}" <<<"$version"
 }
 
-run_layer() {
-  kformer-layer "$(dirname "$(command -v kformer-layer)")/../share/kformer/inputs/smoke/layer.toml" -o layer.h5 --overwrite
-}
+installed() { echo "$(dirname "$(command -v kformer-layer)")/../share/kformer/$1"; }
+
+validate() { "$(installed jobs/validate.sh)"; }
+
+run_layer() { kformer-layer "$(installed inputs/smoke/layer.toml)" -o layer.h5 --overwrite; }
 
 read_results() { kformer-check layer.h5 && kformer-report layer.h5 && [[ -s layer.html ]]; }
 

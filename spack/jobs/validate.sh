@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Validates an installation, as the validation test suite of E4S does: `module load kformer && spack/jobs/validate.sh`.
+# Validates an installation, as the validation test suite of E4S does. After `module load kformer`:
+#   $(dirname $(command -v kformer-layer))/../share/kformer/jobs/validate.sh
 # Every driver says its version, a small deck of each kind runs, and its results agree with the reference.
 set -uo pipefail
 

@@ -183,7 +183,8 @@ class Kformer(CMakePackage, CudaPackage, ROCmPackage):
         else:
             cxx = self["cxx"].cxx
         args = [self.define("CMAKE_CXX_COMPILER", cxx)]
-        if self.spec.satisfies("+drivers"):
+        # As for depends_on("c").
+        if self.spec.satisfies("+drivers") or self.spec.satisfies("+mpi"):
             args.append(self.define("CMAKE_C_COMPILER", self["c"].cc))
         return args
 
