@@ -304,7 +304,7 @@ BOOST_AUTO_TEST_CASE(faults_of_an_included_deck_are_shown_there) {
              "base.toml:6:1: error: unknown key 'sead' in [run]\n"
              "    6 | sead = 1\n"
              "      | ^~~~  did you mean 'seed'?  known: name, on_oom, seed, threads, walltime_s\n"
-             "base.toml:7:11: error: 'run.threads' must be an integer in [0, 65536], got string \"x\"\n"
+             "base.toml:7:11: error: 'run.threads' must be an integer in [0, 512], got string \"x\"\n"
              "    7 | threads = \"x\"\n"
              "      |           ^~~");
   put("[run\n", "base.toml");
