@@ -5,7 +5,7 @@
 /// The version of Kformer, for the preprocessor and for C++. CMake reads it from here.
 
 #define KFORMER_VERSION_MAJOR 0  ///< changes when code that uses Kformer must change
-#define KFORMER_VERSION_MINOR 1  ///< changes when functions are added; before 1.0 also when code must change
+#define KFORMER_VERSION_MINOR 2  ///< changes when functions are added; before 1.0 also when code must change
 #define KFORMER_VERSION_PATCH 0  ///< changes when only bugs are fixed
 
 /// The version as one number, for comparisons: 10000 · major + 100 · minor + patch.

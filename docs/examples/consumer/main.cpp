@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <kformer/kformer.hpp>
 
-static_assert(KFORMER_VERSION >= 100, "needs Kformer 0.1 or newer");
+static_assert(KFORMER_VERSION >= 200, "needs Kformer 0.2 or newer");
 
 int main(int argc, char* argv[]) {
   const Kokkos::ScopeGuard kokkos(argc, argv);
