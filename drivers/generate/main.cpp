@@ -19,7 +19,7 @@
 #include "measure/allocation_witness.hpp"
 #include "measure/spaces.hpp"
 #include "sweep/limit_samples.hpp"
-#include "sweep/noise_watch.hpp"
+#include "sweep/noise.hpp"
 
 namespace kformer::drivers {
 namespace {

@@ -14,7 +14,7 @@
 #include "measure/allocation_witness.hpp"
 #include "sweep/measurement_report.hpp"
 #include "sweep/measurement_tables.hpp"
-#include "sweep/noise_watch.hpp"
+#include "sweep/noise.hpp"
 
 namespace kformer::drivers {
 

@@ -16,7 +16,7 @@
 #include "measure/memory_available.hpp"
 #include "measure/process_memory.hpp"
 #include "measure/spaces.hpp"
-#include "sweep/noise_watch.hpp"
+#include "sweep/noise.hpp"
 #include "train/training_loop.hpp"
 #include "train/training_plan.hpp"
 
