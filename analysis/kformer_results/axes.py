@@ -7,14 +7,18 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-# The columns of /cases that say what was run. All others are results.
+# The columns of /cases that say what was run, of every kind. All others are results.
 KEYS = (
     "op", "prompt", "execution_space", "dtype", "direction", "impl", "causal", "window", "num_attention_heads",
     "num_key_value_heads", "head_dim", "v_head_dim", "hidden_size", "intermediate_size", "parameters", "weights",
     "activations", "kv_cache", "recompute", "prefill_chunk", "batch", "context", "q_len", "seq_len", "repeat",
 )  # fmt: skip
-# Of results without a sweep, by kind.
-_AXES = {"generate": ["prompt", "repeat"]}
+# Those of a scaling study, which alone has a column `grid`: elsewhere `schedule` is a result.
+_SCALING_KEYS = (
+    "data", "context", "tensor", "pipeline", "zero", "sequence", "context_exchange", "schedule", "parts", "scaling",
+)  # fmt: skip
+# Where the sweep of the deck names none that are columns, by kind.
+_AXES = {"generate": ["prompt", "repeat"], "scaling": ["data", "context", "tensor", "pipeline"]}
 _COLUMNS = {"purpose": "op"}  # the columns of axes that have another name in the deck
 # Columns that follow another one where the deck says 0.
 _FOLLOWS = {"q_len": "seq_len", "v_head_dim": "head_dim"}
@@ -33,19 +37,23 @@ def with_axes(cases: xr.Dataset, kind: str, deck: str) -> xr.Dataset:
         return cases
     if not deck:
         return cases
-    axes = list(values) or _AXES.get(kind, [])
-    return cases.assign_attrs(sweep_axes=" ".join(_known(axes, cases)), zipped_axes=" ".join(_known(zipped, cases)))
+    axes = _known(list(values), cases) or _known(_AXES.get(kind, []), cases)
+    return cases.assign_attrs(sweep_axes=" ".join(axes), zipped_axes=" ".join(_known(zipped, cases)))
+
+
+def key_names(cases: xr.Dataset) -> list[str]:
+    """The columns of the cases that say what was run."""
+    names = dict.fromkeys((*KEYS, *_SCALING_KEYS) if "grid" in cases else KEYS)
+    return [name for name in names if name in cases and cases[name].dims == ("case",)]
 
 
 def key_frame(cases: xr.Dataset) -> pd.DataFrame:
-    """The columns of KEYS that the cases have, indexed by case.
+    """The columns of key_names, indexed by case.
 
     As in the deck, `q_len` is 0 where it is the sequence length, and `v_head_dim` where it is `head_dim`; otherwise
     they could not be told from these.
     """
-    found = {
-        name: np.asarray(cases[name].values) for name in KEYS if name in cases and cases[name].dims == ("case",)
-    }
+    found = {name: np.asarray(cases[name].values) for name in key_names(cases)}
     frame = pd.DataFrame(found, index=pd.Index(np.asarray(cases["case"].values), name="case"))
     for name, leader in _FOLLOWS.items():
         if {name, leader} <= set(frame):
@@ -55,4 +63,4 @@ def key_frame(cases: xr.Dataset) -> pd.DataFrame:
 
 def _known(names: list[str], cases: xr.Dataset) -> list[str]:
     columns = [_COLUMNS.get(name, name) for name in names]
-    return [name for name in columns if name in KEYS and name in cases]
+    return [name for name in columns if name in key_names(cases)]

@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from .axes import KEYS, key_frame
+from .axes import key_frame, key_names
 from .reader import ResultFileError
 
 POINT = "point"
+FILE = "file"  # of open_sweep
 # Of the grid. A sweep with exclusions can be much smaller than the product of its axes.
 MOST_CELLS = 2**24
 
@@ -27,6 +28,9 @@ def to_grid(cases: xr.Dataset, axes: Sequence[str] | None = None) -> xr.Dataset:
     key column (KEYS) that varies. Two runs of one kind thus have the same dimensions: `xarray.align` and
     `xarray.concat` match them by the values of the axes.
 
+    The cases of `open_sweep` have the axis "file", too, if other columns do not tell them all apart, as of two runs of one
+    deck.
+
     Numbers along an axis ascend, words keep their order of appearance. Key columns that are no axes become scalar
     coordinates. Axes that vary together (mode "zip", attribute `zipped_axes`) are one dimension "point": its
     coordinate is a text such as "batch 8, seq_len 16", and each of these axes is a coordinate along it. `q_len` is 0
@@ -39,12 +43,16 @@ def to_grid(cases: xr.Dataset, axes: Sequence[str] | None = None) -> xr.Dataset:
     if "case" not in cases.dims or cases.sizes["case"] == 0:
         raise GridError("there are no cases to lay out as a grid")
     keys = key_frame(cases)
+    if FILE in cases:
+        keys[FILE] = np.asarray(cases[FILE].values)
     zipped = _names(cases, "zipped_axes", keys) if axes is None else []
     names = _names(cases, "sweep_axes", keys) if axes is None else list(axes)
     if unknown := [name for name in names if name not in keys]:
-        raise GridError(f"'{unknown[0]}' is no axis of these cases; they have: {', '.join(keys)}")
+        raise GridError(f"'{unknown[0]}' is not an axis of these cases; they have: {', '.join(keys)}")
     if axes is None:
-        names += [name for name in keys if keys[name].nunique() > 1 and name not in names]
+        names += [name for name in keys if keys[name].nunique() > 1 and name not in (*names, FILE)]
+        if FILE in keys and keys.duplicated(names).any():
+            names.insert(0, FILE)
     if zipped:
         keys[POINT] = _points(keys, zipped)
         names = _replaced(names, zipped)
@@ -102,9 +110,10 @@ def _scattered(cases: xr.Dataset, indexes: dict[str, np.ndarray], place: np.ndar
     shape = tuple(len(index) for index in indexes.values())
     cells = int(np.prod(shape, dtype=np.int64))
     found = {}
+    placed = {*key_names(cases), *indexes}
     for name in ["case", *cases.data_vars]:
         column = cases[name].transpose("case", ...) if "case" in cases[name].dims else None
-        if column is None or name in KEYS:
+        if column is None or name in placed:
             continue
         rest = column.shape[1:]
         if cells * int(np.prod(rest, dtype=np.int64)) > MOST_CELLS:
@@ -134,7 +143,7 @@ def _coordinates(
     """The axes, the zipped axes along the points, and the other key columns as scalars."""
     found: dict[str, tuple] = {name: (name, index, _attributes(cases, name)) for name, index in indexes.items()}
     points = keys.drop_duplicates(POINT) if zipped else keys
-    for name in keys.columns.drop([*indexes, POINT], errors="ignore"):
+    for name in keys.columns.drop([*indexes, POINT, FILE], errors="ignore"):
         if name in zipped:
             found[name] = (POINT, points[name].to_numpy(), _attributes(cases, name))
         elif keys[name].nunique() == 1:

@@ -2,6 +2,7 @@
 """The cases of many result files as one data set."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,63 +10,81 @@ import h5py
 import numpy as np
 import xarray as xr
 
-from .groups import decoded
+from .groups import attributes_of, decoded, dims_of
 from .reader import DAMAGE, ResultFileError, check_size, checked_file, open_results, with_rates
+from .schema import kinds, schema_of
 
-Types = Mapping[str, np.dtype[Any]]  # of columns
+
+@dataclass(frozen=True)
+class _Layout:
+    """What the columns of the cases are, by their names."""
+
+    types: Mapping[str, np.dtype[Any]]
+    attributes: Mapping[str, Mapping[str, Any]]
 
 
 def open_sweep(paths: Sequence[str | Path]) -> xr.Dataset:
-    """The cases of many files of one kind and version, in the order of the files, along "case".
+    """The cases of many files of one kind, in the order of the files, along "case".
 
-    Has the columns of the first file that are along "case" alone, and `file`, the path of each case's file. Samples and
-    other groups stay in the files. Names, units and descriptions are read from the first file only, as kind and version
-    say what they are: thousands of files open many times faster than one by one. `to_grid` takes the result: what
-    differs between the files is an axis.
+    Has the columns that all files have and that are along "case" alone, and `file`, the path of each case's file. Samples
+    and other groups stay in the files. Names, units and descriptions are read from the first file of each version only,
+    as kind and version say what they are: thousands of files open many times faster than one by one. `to_grid` takes the
+    result: what differs between the files is an axis.
 
-    Raises ResultFileError if there are no paths, a file cannot be read, is of another kind or version than the first,
-    or lacks one of its columns.
+    Raises ResultFileError if there are no paths, a file cannot be read, is of another kind than the first, or lacks a
+    column of the first file of its version.
     """
     if not paths:
         raise ResultFileError("there are no files to open")
     first = open_results(paths[0], only=["cases"])
+    kind, version = (str(first[""].attrs[name]) for name in ("kind", "schema_version"))
     if "cases" not in first:
-        raise ResultFileError(f"{paths[0]}: the file has no cases: the run stopped before its first case was finished")
-    like, root = first["cases"], first[""].attrs
-    with h5py.File(paths[0], "r") as file:
-        names = [name for name in file["cases"] if name in like and like[name].dims == ("case",)]
-        attributes = {name: dict(file[f"cases/{name}"].attrs) for name in names}
-        types = {name: file[f"cases/{name}"].dtype for name in names}
-    parts = [_columns(Path(path), types, (root["kind"], root["schema_version"])) for path in paths]
-    counts = [len(part["case"]) for part in parts]
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in names if name != "case"}
-    variables = {name: decoded(("case",), values, attributes[name]) for name, values in joined.items()}
+        raise ResultFileError(f"{paths[0]}: {_without_cases(kind, version)}")
+    layouts: dict[str, _Layout] = {}
+    parts = [_columns(Path(path), kind, layouts) for path in paths]
+    names = [name for name in parts[0] if name != "case" and all(name in part for part in parts)]
+    variables = {name: xr.Variable("case", np.concatenate([part[name].values for part in parts]), parts[0][name].attrs)
+                 for name in names}  # fmt: skip
+    counts = [part["case"].size for part in parts]
     variables["file"] = xr.Variable("case", np.repeat(np.array([str(path) for path in paths], object), counts),
                                     {"long_name": "file of the case"})  # fmt: skip
-    return with_rates(xr.Dataset(variables, {"case": np.arange(sum(counts))}, like.attrs))
+    return with_rates(xr.Dataset(variables, {"case": np.arange(sum(counts))}, first["cases"].attrs))
 
 
-def _columns(path: Path, types: Types, kind_and_version: tuple[str, str]) -> dict[str, np.ndarray]:
+def _without_cases(kind: str, version: str) -> str:
+    if kind in kinds(version) and "/cases" not in schema_of(kind, version)["groups"]:
+        return f"files of kind '{kind}' have no cases"
+    return "the file has no cases: the run stopped before its first case was finished"
+
+
+def _columns(path: Path, kind: str, layouts: dict[str, _Layout]) -> dict[str, xr.Variable]:
     try:
         with checked_file(path) as file:
-            found = (str(file.attrs.get("kind", "")), str(file.attrs["schema_version"]))
-            if found != kind_and_version:
-                raise ResultFileError(
-                    f"{path}: is of kind '{found[0]}' and version {found[1]}, but the first file of kind "
-                    f"'{kind_and_version[0]}' and version {kind_and_version[1]}"
-                )
-            return _read(path, file["cases"], types)
+            if (found := str(file.attrs.get("kind", ""))) != kind:
+                raise ResultFileError(f"{path}: is of kind '{found}', but the first file of kind '{kind}'")
+            version = str(file.attrs["schema_version"])
+            if version not in layouts:
+                layouts[version] = _layout_of(file["cases"])
+            layout = layouts[version]
+            values = _read(path, file["cases"], layout.types)
+            return {name: decoded(("case",), column, dict(layout.attributes[name])) for name, column in values.items()}
     except DAMAGE as error:
         raise ResultFileError(f"{path}: its cases cannot be read ({error})") from error
 
 
-def _read(path: Path, cases: h5py.Group, types: Types) -> dict[str, np.ndarray]:
+def _layout_of(cases: h5py.Group) -> _Layout:
+    columns = {name: item for name, item in cases.items() if isinstance(item, h5py.Dataset) and dims_of(item) == ("case",)}
+    return _Layout({name: item.dtype for name, item in columns.items()},
+                   {name: attributes_of(item) for name, item in columns.items()})  # fmt: skip
+
+
+def _read(path: Path, cases: h5py.Group, types: Mapping[str, np.dtype[Any]]) -> dict[str, np.ndarray]:
     # Without h5py's objects, whose making takes as long as reading.
     datasets = {name: h5py.h5d.open(cases.id, name.encode()) for name in types}
     check_size(path, datasets.values())
     rows = datasets["case"].shape
     if other := [name for name, dataset in datasets.items() if (dataset.shape, dataset.dtype) != (rows, types[name])]:
-        raise ResultFileError(f"{path}: '{other[0]}' is of another type than in the first file, or lacks rows")
+        raise ResultFileError(f"{path}: '{other[0]}' is of another type than in the first file of its version, or lacks rows")
     values = {name: np.zeros(rows, dataset.dtype) for name, dataset in datasets.items()}
     for name, dataset in datasets.items():
         dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, values[name])

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from kformer_results import GridError, axes, grid, open_results, to_grid
-from tests import synthetic
+from tests import stored, synthetic
 from tests.test_results import WithFile
 from tests.test_tables import GENERATED, write
 
@@ -133,7 +133,7 @@ class Grid(WithFile):
         for words, call in {
             wanted: lambda: to_grid(cases, axes=["batch"]),
             "the axes batch: they are alike": lambda: to_grid(columns(batch=[1, 2, 1])),
-            "'time' is no axis of these cases; they have: batch, seq_len": lambda: to_grid(cases, axes=["time"]),
+            "'time' is not an axis of these cases; they have: batch, seq_len": lambda: to_grid(cases, axes=["time"]),
             "there are no cases": lambda: to_grid(cases.isel(case=[])),
         }.items():
             with self.subTest(words=words), self.assertRaises(GridError) as caught:
@@ -153,6 +153,16 @@ class Grid(WithFile):
         write(self.folder / "run.h5", "generate", GENERATED)
         found = to_grid(open_results(self.folder / "run.h5")["cases"])
         self.assertEqual(found["decode_rate"].sizes, {"prompt": 2})
+
+    def test_grids_of_ranks_have_their_axes(self):
+        found = to_grid(open_results(stored.unpack(self.folder, "scaling"))["cases"])
+        self.assertEqual(found["time_median"].dims[:4], ("data", "context", "tensor", "pipeline"))
+        for name in ("zero", "schedule", "scaling"):
+            self.assertIn(name, found.coords)
+
+    def test_a_schedule_of_a_plan_is_a_result(self):
+        cases = open_results(stored.unpack(self.folder, "memory_plan"))["cases"]
+        self.assertNotIn("schedule", axes.key_frame(cases))
 
     def test_a_grid_can_be_written(self):
         found = to_grid(self.cases(DECK).isel(case=slice(0, 31)))

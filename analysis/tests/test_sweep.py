@@ -56,6 +56,26 @@ class Sweep(WithFile):
         for part in parts:
             xr.testing.assert_equal(grid["time_median"].sel(seq_len=part["seq_len"]), part["time_median"])
 
+    def test_two_runs_of_one_deck_differ_in_their_file(self):
+        first = stored.unpack(self.folder, "layer_sweep")
+        paths = [first, shutil.copy(first, self.folder / "again.h5")]
+        grid = to_grid(open_sweep(paths))
+        self.assertEqual(list(grid["file"].values), list(map(str, paths)))
+        once = to_grid(open_results(first)["cases"])["time_median"]
+        for path in paths:
+            xr.testing.assert_equal(grid["time_median"].sel(file=str(path), drop=True), once)
+
+    def test_versions_join_in_the_columns_that_both_have(self):
+        old = stored.unpack(self.folder, "memory_plan", "1.0").rename(self.folder / "old.h5")
+        with h5py.File(old, "r+") as file:
+            del file["cases/communication_bytes"]
+        paths = [old, stored.unpack(self.folder, "memory_plan")]
+        found = open_sweep(paths)
+        alone = [open_results(path)["cases"] for path in paths]
+        self.assertNotIn("communication_bytes", found)
+        for name in ("predicted_bytes", "status", "largest_batch"):
+            np.testing.assert_array_equal(found[name].values, np.concatenate([cases[name].values for cases in alone]), name)
+
     def assert_refused(self, paths, words):
         with self.assertRaises(ResultFileError) as caught:
             open_sweep(paths)
@@ -65,6 +85,7 @@ class Sweep(WithFile):
         first, second = self.runs()
         other = stored.unpack(self.folder, "memory_plan")
         self.assert_refused([], "there are no files")
+        self.assert_refused([stored.unpack(self.folder, "quantize")], "quantize.h5: files of kind 'quantize' have no cases")
         self.assert_refused([stored.unpack(self.folder, "train"), first], "is of kind 'layer_sweep'")
         self.assert_refused([first, other], "memory_plan.h5: is of kind 'memory_plan'")
         self.assert_refused([first, self.folder / "nothing.h5"], "nothing.h5: no such file")
@@ -82,7 +103,7 @@ class Sweep(WithFile):
             with h5py.File(second, "r+") as file:
                 del file["cases/flops"]
                 file["cases"].create_dataset("flops", data=values)
-            self.assert_refused([first, second], "second.h5: 'flops' is of another type than in the first file, or lacks rows")
+            self.assert_refused([first, second], "second.h5: 'flops' is of another type than in the first file of its version, or lacks rows")
 
     def test_many_files_open_faster_than_one_by_one(self):
         path = stored.unpack(self.folder, "layer_sweep")
