@@ -11,9 +11,11 @@ import numpy as np
 
 from .groups import OWN_ATTRIBUTES, dims_of
 from .reader import DAMAGE, ResultFileError, open_results
-from .schema import Entry, entry_of, kinds, schema_of, versions
+from .schema import Entry, entry_of, is_later, kinds, schema_of, versions
 
 _TYPES = {"float64": "f64", "int64": "i64", "int32": "i32", "uint64": "u64", "int8": "i8"}
+# Units of times, bytes and rates.
+_NOT_NEGATIVE = ("s", "byte", "1/s", "byte/s", "s/byte")
 _OF_DATASETS = ("units", "long_name", "flag_values", "flag_meanings", "_FillValue")
 
 
@@ -22,7 +24,9 @@ def check_file(path: str | Path) -> list[str]:
 
     The file must open (open_results), be complete, and have exactly the groups, attributes and datasets of its schema,
     except those of which the schema says when a file has them. Types, dimensions, units, descriptions, meanings and
-    fill values must be those of the schema, and numbers must not be NaN where the schema excludes it.
+    fill values must be those of the schema, numbers must not be NaN where the schema excludes it, and times, bytes, rates
+    and counts of operations must not be negative. A file of a later minor version than the newest schema is held against
+    that one, and may have more.
 
     Raises ResultFileError if the file cannot be read, or is not a result file.
     """
@@ -30,16 +34,19 @@ def check_file(path: str | Path) -> list[str]:
     try:
         with h5py.File(path, "r") as file:
             version, kind = str(file.attrs.get("schema_version", "")), str(file.attrs.get("kind", ""))
+            later = version not in versions() and is_later(version)
+            if later:
+                version = versions()[-1]
             if version not in versions():
                 return [f"/: has schema version {version}; there are schemas of {', '.join(versions())}"]
             if kind not in kinds(version):
                 return [f"/: is of kind '{kind}'; there are schemas of {', '.join(kinds(version))}"]
-            return list(_faults(file, schema_of(kind, version)["groups"]))
+            return list(_faults(file, schema_of(kind, version)["groups"], later))
     except DAMAGE as error:
         raise ResultFileError(f"{path}: cannot be checked ({type(error).__name__}: {error})") from error
 
 
-def _faults(file: h5py.File, groups: Mapping[str, Entry]) -> Iterator[str]:
+def _faults(file: h5py.File, groups: Mapping[str, Entry], later: bool) -> Iterator[str]:
     complete = bool(file.attrs.get("complete", 0))
     if not complete:
         yield "/: the run did not end (complete is 0)"
@@ -48,10 +55,10 @@ def _faults(file: h5py.File, groups: Mapping[str, Entry]) -> Iterator[str]:
     above = {parent for path in groups for parent in _parents(path)}
     for path, schema in groups.items():
         if path in found:
-            yield from _group_faults(path, found[path], schema)
+            yield from _group_faults(path, found[path], schema, later)
         elif complete and "when" not in schema:
             yield f"{path}: is missing"
-    for path in sorted(found.keys() - groups.keys() - above):
+    for path in sorted(found.keys() - groups.keys() - above) if not later else ():
         yield f"{path}: is no group of this kind of file"
 
 
@@ -61,8 +68,8 @@ def _parents(path: str) -> Iterator[str]:
         yield path
 
 
-def _group_faults(path: str, group: h5py.Group, schema: Entry) -> Iterator[str]:
-    yield from _attribute_faults(path, group, schema["attributes"])
+def _group_faults(path: str, group: h5py.Group, schema: Entry, later: bool) -> Iterator[str]:
+    yield from _attribute_faults(path, group, schema["attributes"], later)
     datasets = {name: item for name, item in group.items() if isinstance(item, h5py.Dataset)}
     for name, entry in schema["datasets"].items():
         if name not in datasets and "when" not in entry and "*" not in name:
@@ -70,19 +77,21 @@ def _group_faults(path: str, group: h5py.Group, schema: Entry) -> Iterator[str]:
     status = datasets.get("status")
     for name, dataset in datasets.items():
         place, known = posixpath.join(path, name), entry_of(schema["datasets"], name)
+        if known is None and later:
+            continue
         if known is None:
             yield f"{place}: is no dataset of this kind of file"
         else:
             yield from _dataset_faults(place, dataset, known, status)
 
 
-def _attribute_faults(path: str, group: h5py.Group, schema: Mapping[str, Entry]) -> Iterator[str]:
+def _attribute_faults(path: str, group: h5py.Group, schema: Mapping[str, Entry], later: bool) -> Iterator[str]:
     for name, entry in schema.items():
         if name not in group.attrs:
             yield f"{path}@{name}: is missing"
         elif (found := _type_of_value(group.attrs[name])) != entry["type"]:
             yield f"{path}@{name}: is of type {found}, must be {entry['type']}"
-    for name in sorted(group.attrs.keys() - schema.keys() - OWN_ATTRIBUTES):
+    for name in sorted(group.attrs.keys() - schema.keys() - OWN_ATTRIBUTES) if not later else ():
         yield f"{path}@{name}: is no attribute of this group"
 
 
@@ -110,6 +119,10 @@ def _dataset_faults(place: str, dataset: h5py.Dataset, schema: Entry, status: h5
     for name in dataset.attrs.keys() - set(_OF_DATASETS) - OWN_ATTRIBUTES:
         yield f"{place}@{name}: is no attribute of a dataset"
     yield from _nan_faults(place, dataset, schema, status)
+    if schema.get("units") in _NOT_NEGATIVE or posixpath.basename(place).startswith("flop"):
+        rows = (np.nan_to_num(dataset[()]) < 0).reshape(len(dataset), -1).any(axis=1)
+        if rows.any():
+            yield f"{place}: is negative in row {int(np.flatnonzero(rows)[0])}"
 
 
 def _nan_faults(place: str, dataset: h5py.Dataset, schema: Entry, status: h5py.Dataset | None) -> Iterator[str]:

@@ -18,6 +18,13 @@ def versions() -> list[str]:
     return sorted((path.name for path in FOLDER.iterdir() if path.is_dir()), key=_numbers)
 
 
+def is_later(version: str) -> bool:
+    """Whether this is a minor version after the newest one that has schemas."""
+    newest = _numbers(versions()[-1])
+    numbers = _numbers(version) if all(part.isdecimal() for part in version.split(".")) else ()
+    return len(numbers) == len(newest) and numbers[0] == newest[0] and numbers > newest
+
+
 def kinds(version: str) -> list[str]:
     """The kinds of files of a version."""
     return sorted(path.stem for path in (FOLDER / version).glob("*.json"))

@@ -189,10 +189,31 @@ class Faults(WithFile, WithMain):
 
     def test_a_version_or_kind_without_a_schema(self):
         def version(file):
-            file.attrs["schema_version"] = "1.99"
+            file.attrs["schema_version"] = "1.x"
 
-        self.assertRegex(self.damaged(version)[0], "^/: has schema version 1.99; there are schemas of ")
+        self.assertRegex(self.damaged(version)[0], "^/: has schema version 1.x; there are schemas of ")
         self.assertRegex(self.damaged(lambda file: file.attrs.__setitem__("kind", "x"))[0], "^/: is of kind 'x'; ")
+
+    def test_a_later_minor_version_may_have_more(self):
+        def later(file):
+            file.attrs["schema_version"] = "1.99"
+            file.attrs["new"] = "word"
+            file.create_group("new")
+            file["cases/new"] = 1.0
+
+        def damaged(file):
+            later(file)
+            del file["cases/time_median"]
+
+        self.assertEqual(self.damaged(later), [])
+        self.assertEqual(self.damaged(damaged), ["/cases/time_median: is missing"])
+
+    def test_a_negative_time_or_count(self):
+        for name in ("time_median", "flops", "bandwidth_limit", "bytes_min"):
+            def negative(file, name=name):
+                file[f"cases/{name}"][1] = -1
+
+            self.assertEqual(self.damaged(negative), [f"/cases/{name}: is negative in row 1"])
 
     def test_the_command_has_a_line_for_each_fault(self):
         good, bad = stored.unpack(self.folder, "train"), self.folder / "damaged.h5"
