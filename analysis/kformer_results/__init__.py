@@ -6,9 +6,10 @@ groups = open_results("layer.h5")
 groups["cases"].to_dataframe()
 """
 
-from .compare import CompareError, Comparison, compare
+from .compare import Comparison, compare
 from .grid import GridError, to_grid
 from .reader import ResultFileError, open_results
+from .samples import CompareError
 from .sweep import open_sweep
 
 __all__ = [

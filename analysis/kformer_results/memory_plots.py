@@ -17,7 +17,7 @@ from .reader import Groups, ResultFileError
 from .series import run_label
 from .style import BLOCK_COLOURS, GREY, IMPL_COLOURS
 
-CLASSES = ("weights", "gradients", "optimizer", "kv_cache", "activations", "workspace", "io")
+CLASSES = ("weights", "gradients", "optimizer", "kv_cache", "activations", "workspace", "communication", "io")
 _MOST_CASES = 100
 
 
@@ -73,6 +73,7 @@ def draw_plan(axes: Axes, frame: pd.DataFrame) -> None:
     axes.grid(False, axis="y")
     axes.set_xlabel("peak  [GiB]")
     axes.set_title("Memory")
+    axes.set_xlim(right=1.12 * axes.get_xlim()[1])  # room for what stands behind the longest bar
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=9)
 
 

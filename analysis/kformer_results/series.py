@@ -210,7 +210,7 @@ def summary_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
     if set(_CONFIGURATION) <= set(frame):
         keys += [name for name in _CONFIGURATION if name not in keys and frame[name].nunique() > 1]
         table = frame[keys].assign(**table.drop(columns=keys, errors="ignore"))
-    shown = ["tflops", "share_of_limit", "share_of_fma_peak", "max_rel_err", "status"]
+    shown = ["tflops", "share_of_limit", "share_of_fma_peak", "max_rel_err", "noisy", "status"]
     return table.join(frame[[name for name in shown if name in frame]])
 
 

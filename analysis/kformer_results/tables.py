@@ -87,7 +87,9 @@ TABLES = {
 }
 
 # Formats of columns that are not printed with three decimals.
-FORMATS = {"max_abs_err": "{:.3g}".format, "rel_rms_err": "{:.3g}".format, "cosine": "{:.6f}".format}
+FORMATS = {
+    "max_rel_err": "{:.2e}".format, "max_abs_err": "{:.3g}".format, "rel_rms_err": "{:.3g}".format, "cosine": "{:.6f}".format,
+}  # fmt: skip
 
 
 def _frame(groups: dict[str, xr.Dataset]) -> pd.DataFrame:

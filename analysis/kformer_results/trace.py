@@ -11,6 +11,7 @@ import pandas as pd
 from .reader import Groups, ResultFileError
 
 _US = 1e6
+_WITHOUT_PROFILE = ("memory_plan", "quantize", "scaling")
 _MEMORY = 1_000_000  # the process that shows the memory; those below are cases
 _RANKS = 2_000_000  # and from here on ranks
 
@@ -35,6 +36,8 @@ def trace_of(groups: Groups, cases: list[int] | None = None) -> dict[str, Any]:
     Raises ResultFileError if no such case was profiled.
     """
     regions = groups.get("regions")
+    if (kind := str(groups[""].attrs.get("kind", ""))) in _WITHOUT_PROFILE:
+        raise ResultFileError(f"files of kind '{kind}' have no profile to trace")
     if regions is None or regions.sizes.get("region", 0) == 0:
         raise ResultFileError("no case was profiled: [profile] kernels = true in the deck asks for it")
     frame = regions.to_dataframe()

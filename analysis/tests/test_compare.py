@@ -9,6 +9,8 @@ import numpy as np
 
 from kformer_results import CompareError, compare, open_results
 from kformer_results.ranks import _rank, ratio_interval
+from tests import stored
+from tests.synthetic import flags
 from tests.test_memory import plan
 from tests.test_results import WithFile, WithMain
 from tests.test_tables import GENERATED, QUANTIZED, write
@@ -92,7 +94,73 @@ class Compare(WithFile, WithMain):
             noisy.dims[0].attach_scale(file["cases/case"])
 
         paths = self.pair(disturb)
+        self.assertEqual(set(self.compared(paths).table["noisy"].iloc[::4]), {"B"})
         self.assertIn("Noise decides the times of 8 of 32 cases of B: repeat the run on an idle machine.", self.compared(paths).notes)
+
+    def test_noisy_cases_decide_nothing_unless_that_is_asked_for(self):
+        def disturb(file):
+            file["cases/time"][5] = file["cases/time"][5] * 2
+            flags(file["cases"], "noisy", np.arange(32) == 5, ("no", "yes"))
+
+        paths = self.pair(disturb)
+        found = self.compared(paths)
+        self.assertEqual((len(found.beyond(1.05)), len(found.beyond(1.05, strict=True))), (0, 1))
+        code, out, _ = self.run_main("compare", *paths)
+        self.assertEqual(code, 0)
+        self.assertIn("1 noisy case is beyond 1.05 and left out: --strict counts it.", out)
+        self.assertRegex(out, r"more +B\n")
+        self.assertEqual(self.run_main("compare", *paths, "--strict")[0], 1)
+
+    def test_what_differs_between_the_decks_is_said(self):
+        deck = """[run]
+name = "{}"
+[model]
+hidden_size = {}
+[output]
+file = "{}"
+[[prompt]]
+name = "p"
+text = "{}"
+"""
+        paths = self.pair()
+        for path, values in zip(paths, (("a", 2048, "a.h5", "Once"), ("b", 8192, "b.h5", "Twice"))):
+            with h5py.File(path, "a") as file:
+                file["provenance"]["deck_resolved"] = deck.format(*values)
+        wanted = ["model.hidden_size 2048 against 8192", 'prompt.p.text "Once" against "Twice"']
+        self.assertEqual(self.compared(paths).inputs, wanted)
+        self.assertEqual(self.compared((paths[0], paths[0])).inputs, [])
+        out = self.run_main("compare", *paths)[1]
+        self.assertLess(out.index("Different decks, A against B:\n  model.hidden_size 2048"), out.index("32 cases"))
+        with h5py.File(paths[1], "a") as file:
+            del file["provenance/deck_resolved"]
+        self.assertEqual(self.compared(paths).inputs, ["the deck is stored in A alone"])
+
+    def test_a_prompt_of_another_text_is_said(self):
+        paths = [stored.unpack(self.folder, "generate").rename(self.folder / "a.h5"), stored.unpack(self.folder, "generate")]
+        self.assertEqual(self.compared(paths).inputs, [])
+        with h5py.File(paths[1], "r+") as file:
+            name = file["generations/prompt"].asstr()[0]
+            file["generations/prompt_text"][...] = np.array(["Twice"] * len(file["generations/prompt_text"]), object)
+        self.assertIn(f"prompt.{name}: another text", self.compared(paths).inputs)
+
+    def test_grids_of_ranks_are_told_apart(self):
+        path = stored.unpack(self.folder, "scaling")
+        found = self.compared((path, path))
+        self.assertEqual(len(found.table), open_results(path)["cases"].sizes["case"])
+        self.assertIn("data", found.table)
+
+    def test_quantised_checkpoints_are_compared_by_tensor(self):
+        paths = [stored.unpack(self.folder, "quantize").rename(self.folder / "a.h5"), stored.unpack(self.folder, "quantize")]
+        with h5py.File(paths[1], "r+") as file:
+            row = int(np.flatnonzero(file["tensors/quantized"][()])[0])
+            file["tensors/rel_rms_err"][row] *= 2
+            file["tensors/format_after"][row] = "Q4_0"
+            file["tensors/bytes_after"][row] *= 3
+        found = self.compared(paths)
+        self.assertEqual((found.metric, found.unit), ("error", "1"))
+        self.assertEqual(found.table["ratio"].max(), 2)
+        self.assertEqual(found.notes, ["1 tensor is Q8_0 in A and Q4_0 in B."])
+        self.assertEqual(self.compared(paths, metric="memory").table["ratio"].max(), 3)
 
     def test_one_case_that_takes_twice_as_long(self):
         found = self.compared(self.slower(2))
@@ -143,7 +211,8 @@ class Compare(WithFile, WithMain):
     def test_memory_is_exact(self):
         for name in "ab":
             write(self.folder / f"{name}.h5", "memory_plan", plan(predicted_bytes=[4.0, 8.0, 8.0 + (name == "b")]))
-        found = self.compared([self.folder / "a.h5", self.folder / "b.h5"], metric="memory")
+        found = self.compared([self.folder / "a.h5", self.folder / "b.h5"])
+        self.assertEqual((found.metric, found.unit), ("memory", "byte"))
         self.assertEqual(found.table["verdict"].tolist(), ["equal", "equal", "more"])
         self.assertEqual(found.table["ratio"].tolist(), [1, 1, 1.125])
         self.assertEqual(found.table["low"].tolist(), [1, 1, 1.125])
@@ -158,6 +227,7 @@ class Compare(WithFile, WithMain):
         self.assertEqual(found.table["verdict"].tolist(), ["more"])
         self.assertAlmostEqual(found.table["ratio"].item(), 2)
         self.assertAlmostEqual(found.table["a"].item(), 0.01)
+        self.assertEqual(found.unit, "s/token")
 
     def test_steps_of_a_training_are_samples(self):
         case = {"cases": ("case", {"op": ["train"], "dtype": ["f32"], "peak_bytes": [100]})}
@@ -177,7 +247,7 @@ class Compare(WithFile, WithMain):
             self.compared(paths)
         self.assertEqual(str(caught.exception), wanted)
         self.assertEqual(len(self.compared(paths, ignore=["execution_space"]).table), 32)
-        with self.assertRaisesRegex(CompareError, "run A has several cases with the same"):
+        with self.assertRaisesRegex(CompareError, "run A has several cases with the same .*; ignore fewer columns"):
             self.compared(paths, ignore=["execution_space", "impl"])
 
     def test_what_cannot_be_compared_is_said_in_a_sentence(self):
@@ -185,8 +255,10 @@ class Compare(WithFile, WithMain):
         packed, layer = open_results(self.folder / "q.h5"), open_results(self.written())
         for words, call in {
             "kind 'layer_sweep' cannot be compared with one of kind 'quantize'": lambda: compare(layer, packed),
-            "kind 'quantize' without cases": lambda: compare(packed, packed),
-            "no metric 'speed'; there are: time, memory": lambda: compare(layer, layer, "speed"),
+            "kind 'quantize' are compared by error or memory, not by time": lambda: compare(packed, packed, "time"),
+            "kind 'layer_sweep' are compared by time or memory, not by error": lambda: compare(layer, layer, "error"),
+            "'impls' is not a column that identifies cases; these are: op, ": lambda: compare(layer, layer, ignore=["impls"]),
+            "no metric 'speed'; there are: time, memory, error": lambda: compare(layer, layer, "speed"),
             "has no column 'predicted_bytes'": lambda: compare(layer, layer, "memory"),
         }.items():
             with self.assertRaises(CompareError) as caught:
@@ -203,6 +275,9 @@ class Compare(WithFile, WithMain):
         self.assertRegex(out, r"f32 +forward +flash +1024 .* 2\.000 +1\.[0-9]+ 2\.[0-9]+ +more")
         self.assertIn("op layer, execution_space OpenMP", out)
         self.assertEqual(self.run_main("compare", paths[0], self.folder / "none.h5")[0], 4)
+        for threshold, ratio in (("5%", 1.05), ("0.05", 1.05), ("1.05", 1.05), ("110%", 2.1)):
+            _, out, _ = self.run_main("compare", *paths, "--fail-above", threshold)
+            self.assertIn(f"beyond {ratio}.", out)
         for wrong in (["--threshold", "-1"], ["--threshold", "all"], ["--metric", "speed"]):
             with self.assertRaises(SystemExit) as caught:
                 self.run_main("compare", *paths, *wrong)

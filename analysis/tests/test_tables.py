@@ -78,8 +78,9 @@ class Tables(WithFile, WithMain):
         write(self.folder / "packed.h5", "quantize", QUANTIZED)
         code, out, _ = self.run_main("summary", self.folder / "packed.h5")
         self.assertEqual(code, 0)
-        self.assertRegex(out, r"(?m)^ *a +F32 +Q8_0 +0.00123 +0.00543 +0.999987 +0.007$")
-        self.assertRegex(out, r"(?m)^ *zeros +F32 +Q8_0 +0 +- +- +1.000$")
+        self.assertRegex(out, r"(?m)^ *a +0.00123 +0.00543 +0.999987 +0.007$")
+        self.assertRegex(out, r"(?m)^ *zeros +0 +- +- +1.000$")
+        self.assertIn("format_before F32, format_after Q8_0\n", out)
         self.assertNotIn("norm", out)
 
     def test_a_file_without_cases_is_refused(self):

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: MIT
+"""What two runs were given, and where that differs: decks, prompts, checkpoints."""
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import xarray as xr
+
+# Of the deck: where results go, what the run is called, and for how long it may run.
+_NOT_COMPARED = ("output.", "run.name", "run.title", "run.walltime_s")
+# What was run at all, before the settings.
+_FIRST = ("model.", "weights.", "adapter.", "prompt.", "input ")
+_MOST_LETTERS = 60
+
+
+def input_differences(a: Mapping[str, xr.Dataset], b: Mapping[str, xr.Dataset]) -> list[str]:
+    """Each key of the resolved decks that differs, such as "model.hidden_size 2048 against 8192", the value of A first.
+
+    Without `[output]` and the name and time limit of `[run]`. Of generations also prompts of one name whose texts differ
+    although the decks do not say so, because they are in files; of quantised checkpoints their sources. Models, weights
+    and prompts come first.
+    """
+    decks = [dict(_flat(_deck(groups))) for groups in (a, b)]
+    if bool(decks[0]) != bool(decks[1]):
+        return [f"the deck is stored in {'A' if decks[0] else 'B'} alone"]
+    found = [
+        f"{key} {_shown(decks[0], key)} against {_shown(decks[1], key)}"
+        for key in dict.fromkeys((*decks[0], *decks[1]))
+        if not key.startswith(_NOT_COMPARED) and decks[0].get(key) != decks[1].get(key)
+    ]
+    found += _prompts(a, b, found) + _sources(a, b)
+    return sorted(found, key=lambda one: not one.startswith(_FIRST))
+
+
+def _deck(groups: Mapping[str, xr.Dataset]) -> dict[str, Any]:
+    provenance = groups.get("provenance", xr.Dataset())
+    try:
+        return tomllib.loads(str(provenance["deck_resolved"].values)) if "deck_resolved" in provenance else {}
+    except (RecursionError, ValueError):
+        return {}
+
+
+def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Keys with those of the tables around them; tables of an array go by their names, as prompts have them."""
+    for key, value in table.items():
+        path = f"{above}{key}"
+        named = isinstance(value, list) and all(isinstance(one, dict) and "name" in one for one in value)
+        if isinstance(value, dict):
+            yield from _flat(value, f"{path}.")
+        elif value and named:
+            for one in value:
+                yield from _flat({name: entry for name, entry in one.items() if name != "name"}, f"{path}.{one['name']}.")
+        else:
+            yield path, value
+
+
+def _shown(deck: Mapping[str, Any], key: str) -> str:
+    text = json.dumps(deck[key], ensure_ascii=False, default=str) if key in deck else "nothing"
+    return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}..."
+
+
+def _prompts(a: Mapping[str, xr.Dataset], b: Mapping[str, xr.Dataset], said: list[str]) -> list[str]:
+    texts = [_texts(groups) for groups in (a, b)]
+    return [
+        f"prompt.{name}: another text"
+        for name in texts[0].keys() & texts[1].keys()
+        if texts[0][name] != texts[1][name] and not any(one.startswith(f"prompt.{name}.text ") for one in said)
+    ]
+
+
+def _texts(groups: Mapping[str, xr.Dataset]) -> dict[str, str]:
+    generations = groups.get("generations", xr.Dataset())
+    if not {"prompt", "prompt_text"} <= set(generations):
+        return {}
+    return dict(zip(map(str, generations["prompt"].values), map(str, generations["prompt_text"].values)))
+
+
+def _sources(a: Mapping[str, xr.Dataset], b: Mapping[str, xr.Dataset]) -> list[str]:
+    paths = [{"input": groups[""].attrs["input"]} if "input" in groups[""].attrs else {} for groups in (a, b)]
+    return [f"input {_shown(paths[0], 'input')} against {_shown(paths[1], 'input')}"] if paths[0] != paths[1] else []

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: MIT
+"""The command summary: a table of all cases."""
+
+import argparse
+
+import pandas as pd
+
+from .layout import folded, wrapped
+from .reader import Groups
+from .series import (
+    case_frame,
+    crossover_table,
+    memory_reduction,
+    run_label,
+    select,
+    select_configuration,
+    summary_table,
+)
+from .tables import FORMATS, TABLES
+
+
+def run(groups: Groups, _options: argparse.Namespace) -> None:
+    """Prints the table of a file of any kind."""
+    print(wrapped(run_label(groups)))
+    print()
+    if (kind := groups[""].attrs.get("kind")) in TABLES:
+        _print_table(TABLES[kind](groups))
+        return
+    _print_table(summary_table(groups))
+    _print_crossovers(crossover_table(groups))
+    frame = select_configuration(select(case_frame(groups)))
+    if "working_bytes" in frame:
+        _print_reductions(memory_reduction(frame))
+
+
+def _print_table(table: pd.DataFrame) -> None:
+    """What is the same in all rows above the others."""
+    constant, rest = folded(table)
+    if constant:
+        print(constant)
+    print(rest.to_string(index=False, formatters=FORMATS, float_format="{:.3f}".format, na_rep="-"))
+
+
+def _print_crossovers(table: pd.DataFrame) -> None:
+    if table.empty:
+        return
+    print("\nFlash against standard, times faster:")
+    print(table.to_string(index=False, float_format="{:.2f}".format, na_rep="-"))
+
+
+def _print_reductions(reductions: pd.DataFrame) -> None:
+    if reductions.empty:
+        return
+    print("\nPeak activations + workspace, flash against standard:")
+    table = reductions.pivot_table(
+        index=["direction", "dtype"], columns="seq_len", values="reduction", sort=False
+    )
+    # Plus 0: what rounds to −0.0 is 0.0.
+    print(((-100 * table).round(1) + 0.0).to_string(float_format="{:+.1f} %".format))
