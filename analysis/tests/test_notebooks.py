@@ -8,6 +8,8 @@ import sys
 import unittest
 from pathlib import Path
 
+import h5py
+
 from kformer_results import schema
 from tests import stored
 from tests.test_results import WithFile
@@ -38,6 +40,15 @@ class Notebooks(WithFile):
                 page = out.read_text()
                 self.assertEqual(page.count("![page-"), pictures)
                 self.assertGreaterEqual(page.count("<table"), 2)
+
+    def test_other_decks_run(self):
+        with h5py.File(stored.unpack(self.folder, "train"), "r+") as file:
+            del file["regions"], file["samples"]
+        with h5py.File(stored.unpack(self.folder, "memory_plan"), "r+") as file:
+            file["cases/batch"][...] = file["cases/batch"][()] * 3 + 1
+        for name in ("training_run", "memory_planning"):
+            done, _ = self.run_notebook(ROOT / f"docs/notebooks/{name}.ipynb")
+            self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_all_are_run(self):
         self.assertEqual({path.stem for path in (ROOT / "docs/notebooks").glob("*.ipynb")}, set(NOTEBOOKS))
