@@ -25,11 +25,12 @@ from .series import (
     case_frame,
     configuration_numbers,
     memory_reduction,
+    noisy,
     run_label,
     select,
     select_configuration,
 )
-from .style import BLOCK_COLOURS, DTYPE_STYLES, GREY, IMPL_COLOURS, OTHER_COLOUR, OTHER_STYLE, Row, draw_lines
+from .style import BLOCK_COLOURS, DTYPE_STYLES, GREY, IMPL_COLOURS, NOISY, OTHER_COLOUR, OTHER_STYLE, Row, draw_lines
 from .treemap import draw_treemap, tree_of
 
 RC = {
@@ -67,7 +68,7 @@ def save_plots(
     cases = select(case_frame(groups), op, batch)
     frame = select_configuration(cases, configuration)
     last = configuration_numbers(cases).max()
-    which = f"configuration {configuration} of 0 to {last}" if last > 0 else ""
+    which = f"configuration {configuration} (the last is {last})" if last > 0 else ""
     rows = _time_rows(frame) + attention_rows(frame) + roofline_rows(frame) + _memory_rows(frame)
     rows += _breakdown_rows(groups, frame) + _treemap_rows(groups, frame)
     files = {out: rows}
@@ -245,6 +246,8 @@ def _title(band: SubFigure, groups: Groups, frame: pd.DataFrame, rows: list[Row]
     handles.append(Line2D([], [], color=GREY, lw=0.9, ls=":", label="∝ S and ∝ S²"))
     if any(row["kind"] == "time" for row in rows):
         handles.append(Patch(color=GREY, alpha=0.3, label="p10–p90"))
+    if noisy(frame).any():
+        handles.append(Line2D([], [], **NOISY, label="noise decides"))
     if (~np.isfinite(frame["time_median"])).any():
         handles.append(Line2D([], [], color="black", ls="", marker="x", label="did not run"))
     band.legend(

@@ -76,13 +76,18 @@ def select_configuration(frame: pd.DataFrame, number: int = 0) -> pd.DataFrame:
     return frame[numbers == number]
 
 
+def noisy(frame: pd.DataFrame) -> "pd.Series[bool]":
+    """Of each case whether the run says that noise decides its time."""
+    return frame["noisy"] == "yes" if "noisy" in frame else pd.Series(False, frame.index)
+
+
 def speedups(frame: pd.DataFrame) -> pd.DataFrame:
-    """Time of standard attention over time of flash, where both were timed.
+    """Time of standard attention over time of flash, where both were timed and noise decides neither.
 
     One row for each execution space, direction, dtype and sequence length.
     """
     keys = ["execution_space", "direction", "dtype", "seq_len"]
-    both = frame.pivot_table(index=keys, columns="impl", values="time_median", sort=False)
+    both = frame[~noisy(frame)].pivot_table(index=keys, columns="impl", values="time_median", sort=False)
     if not {"standard", "flash"} <= set(both):
         return pd.DataFrame(columns=keys + ["speedup"])
     return (both["standard"] / both["flash"]).dropna().rename("speedup").reset_index()
@@ -110,7 +115,7 @@ def curve(frame: pd.DataFrame, column: str, **where: str) -> pd.DataFrame:
     for name, value in where.items():
         frame = frame[frame[name] == value]
     return frame.sort_values("seq_len")[
-        ["seq_len", column] + [c for c in ("time_p10", "time_p90") if c in frame]
+        ["seq_len", column] + [c for c in ("time_p10", "time_p90", "noisy") if c in frame]
     ]
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from .series import curve
+from .series import curve, noisy
 
 # A row of panels: its "kind", "height" in inches, and "panels", functions that draw on axes.
 Row = dict[str, Any]
@@ -33,6 +33,8 @@ BLOCK_COLOURS = [
 GREY = "#6B6B6B"
 DTYPE_STYLES = {"f32": ("-", "o"), "bf16": ((0, (4, 2)), "s"), "f16": ((0, (1, 1.5)), "^"), "f64": ("-.", "D")}
 OTHER_STYLE = ("-", "v")
+# A ring around a time that noise decides.
+NOISY: dict[str, Any] = {"color": GREY, "ls": "", "marker": "o", "mfc": "none", "ms": 13}
 
 
 def length_axis(axes: Axes, frame: pd.DataFrame) -> None:
@@ -64,6 +66,9 @@ def draw_lines(axes: Axes, frame: pd.DataFrame, column: str, scale: float, band:
                 lw=1.9,
                 label=f"{impl} {dtype}",
             )
+            disturbed = ran[noisy(ran)]
+            if column != "working_bytes" and not disturbed.empty:
+                axes.plot(disturbed["seq_len"], disturbed[column] * scale, **NOISY, label=f"{impl} {dtype} noisy")
             if band and {"time_p10", "time_p90"} <= set(ran):
                 axes.fill_between(
                     ran["seq_len"],

@@ -61,6 +61,18 @@ class Plots(WithComparison, WithPlots):
         self.assertEqual(set(lines), {"f32", "equally fast"})
         np.testing.assert_allclose(lines["f32"], [(n, 1.25) for n in synthetic.SEQ_LENS])
 
+    def test_noise_gives_no_speedup_and_is_marked(self):
+        frame = series.select_configuration(self.frame())
+        row = (frame["impl"] == "flash") & (frame["direction"] == "backward") & (frame["seq_len"] == 1024)
+        frame["noisy"] = row.map({True: "yes", False: "no"})
+        axes = self.axes()
+        attention_plots.draw_speedup(axes, frame, "OpenMP", "backward")
+        self.assertEqual([n for n, _ in self.lines(axes)["f32"]], [512, 2048, 4096])
+        axes = self.axes()
+        plots.draw_time(axes, frame, "OpenMP", "backward")
+        self.assertEqual([n for n, _ in self.lines(axes)["flash f32 noisy"]], [1024])
+        self.assertNotIn("standard f32 noisy", self.lines(axes))
+
     def test_share_lines(self):
         axes = self.axes()
         attention_plots.draw_share(axes, series.select_configuration(self.frame()), "OpenMP", "forward")
@@ -87,7 +99,7 @@ class Plots(WithComparison, WithPlots):
 
     def test_the_picture_says_which_configuration_it_shows(self):
         for number in (0, 1):
-            self.assertTrue(any(f"configuration {number} of 0 to 1" in text for text in self.words(configuration=number)))
+            self.assertTrue(any(f"configuration {number} (the last is 1)" in text for text in self.words(configuration=number)))
         with mock.patch.object(plots, "configuration_numbers", lambda frame: frame["batch"] * 0):
             self.assertFalse(any("configuration" in text for text in self.words()))
 
