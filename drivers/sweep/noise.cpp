@@ -58,9 +58,8 @@ std::string noise_text(const NoiseReport& r) {
   std::string text;
   if (r.noisy_cases > 0)
     text += fmt::format(
-        "noise: {} of {} cases scatter by more than {:.0f} %, or their limits changed by more, or they have a "
-        "single short "
-        "sample (marked !)\n",
+        "noise: {} of {} cases (marked !) scatter by more than {:.0f} %, or their limits changed by more,\n"
+        "       or they have a single short sample\n",
         r.noisy_cases, r.cases, 100 * noisy_spread);
   if (r.load_before > idle_share * r.cores)
     text += fmt::format("noise: before the run others had a load of {:.1f} on {} core{}\n", r.load_before,

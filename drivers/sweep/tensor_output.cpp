@@ -48,7 +48,7 @@ void TensorOutput::require_place(const std::filesystem::path& input, const std::
   if (!wanted()) return;
   const auto is_output = [&](const std::filesystem::path& other) {
     std::error_code ignored;
-    return weakly_canonical(m_file, ignored) == weakly_canonical(other, ignored);
+    return weakly_canonical(absolute(m_file), ignored) == weakly_canonical(absolute(other), ignored);
   };
   if (is_output(input)) refuse(m_file, "it is the file of 'tensors.input'; choose another name");
   if (is_output(results)) refuse(m_file, "it is the result file; choose another name");

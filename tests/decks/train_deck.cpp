@@ -314,7 +314,7 @@ BOOST_AUTO_TEST_CASE(contradictions_are_reported_with_their_place) {
   BOOST_TEST(!contains(faults(good, {"schedule.min_lr=0.1"}), "min_lr"));
   BOOST_TEST(contains(faults(good, {"schedule.kind=cosine", "schedule.min_lr=0.1"}),
                       "'schedule.min_lr' = 0.1 is more than optimizer.lr = 0.001"));
-  BOOST_TEST(contains(faults(good, {"memory.budget=\"8 gib\""}),
+  BOOST_TEST(contains(faults(good, {"memory.budget=\"8 gibs\""}),
                       "--set[1]:1:15: error: 'memory.budget' must be a number of bytes"));
   BOOST_TEST(contains(faults(good, {"memory.budget=-8"}), "'memory.budget' must be a number of bytes"));
   BOOST_TEST(contains(faults(good, {"checkpoint.keep=2"}), "missing key 'folder' in [checkpoint]"));

@@ -60,9 +60,8 @@ BOOST_AUTO_TEST_CASE(a_run_says_what_disturbed_it) {
   BOOST_TEST(
       noise_text(
           {.cases = 9, .noisy_cases = 2, .load_before = 3.44, .cores = 2, .changes = {{"openmp", 0.5}}}) ==
-      "noise: 2 of 9 cases scatter by more than 25 %, or their limits changed by more, or they have a single "
-      "short sample "
-      "(marked !)\n"
+      "noise: 2 of 9 cases (marked !) scatter by more than 25 %, or their limits changed by more,\n"
+      "       or they have a single short sample\n"
       "noise: before the run others had a load of 3.4 on 2 cores\n"
       "noise: openmp has 0.50 x the multiply-adds per second that it had at the start\n"
       "noise: repeat the run on an idle machine before you trust its times\n");
