@@ -45,11 +45,11 @@ void require_output(const CLI::App& app, const QuantizeOptions& options) {
   if (any && app.count("--format") == 0) throw CLI::RequiredError("--format");
   if (!any && options.adapter_gguf.empty())
     throw CLI::ValidationError("OUTPUT", "is required, unless --adapter-gguf names a file");
-  std::error_code ignored;
-  const auto place = [&](const std::filesystem::path& path) {
-    return weakly_canonical(path, ignored).lexically_normal();
+  const auto folder_of = [](const std::filesystem::path& file) {
+    std::error_code ignored;
+    return weakly_canonical(absolute(file), ignored).parent_path();
   };
-  if (any && options.report && place(options.report->parent_path() / ".") == place(options.output / "."))
+  if (any && options.report && folder_of(*options.report) == folder_of(options.output / "weights"))
     throw CLI::ValidationError("--report", "must not be in OUTPUT, whose files are those of the checkpoint");
   if (any) return;
   for (const char* option : {"--format", "--embedding", "--adapter-tokens", "--report"})
