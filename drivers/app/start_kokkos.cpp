@@ -39,20 +39,15 @@ void require_threads(const std::string& source, const std::string& text) {
                                    source, text, most_threads));
 }
 
-// Of the arguments, or the environment; OMP_NUM_THREADS may be a list, of which the first counts.
+// Of the arguments and of the environment, which Kokkos and OpenMP read in any case. OMP_NUM_THREADS may be a list, of which
+// the first counts.
 void require_threads(const std::vector<std::string>& arguments) {
   constexpr std::string_view option = "--kokkos-num-threads=";
-  bool named = false;
   for (const std::string& argument : arguments)
-    if (argument.starts_with(option)) {
-      require_threads("--kokkos-num-threads", argument.substr(option.size()));
-      named = true;
-    }
+    if (argument.starts_with(option)) require_threads("--kokkos-num-threads", argument.substr(option.size()));
   for (const char* name : {"KOKKOS_NUM_THREADS", "OMP_NUM_THREADS"})
-    if (const char* value = std::getenv(name); !named && value != nullptr && *value != '\0') {
+    if (const char* value = std::getenv(name); value != nullptr && *value != '\0')
       require_threads(name, std::string(value).substr(0, std::string_view(value).find(',')));
-      named = true;
-    }
 }
 
 }  // namespace
