@@ -96,19 +96,26 @@ function(kformer_precompile target dependency)
   endif()
 endfunction()
 
-# kformer_optimise_less(<target>): the target's own files are compiled in half the time, for code in which no time is spent.
-function(kformer_optimise_less target)
-  target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>>:-O1>)
+# kformer_reuse_header(<target> <header target> <dependency> <header>...): the target uses the headers, which are compiled once for
+# all targets that name the same.
+function(kformer_reuse_header target header dependency)
+  if(NOT TARGET ${header})
+    kformer_precompile(${header} "${dependency}" ${ARGN})
+  endif()
+  target_precompile_headers(${target} REUSE_FROM ${header})
+endfunction()
+
+# kformer_optimise_less(<target>...): the targets' own files are compiled in half the time, for code in which no time is spent.
+function(kformer_optimise_less)
+  foreach(target IN LISTS ARGN)
+    target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>>:-O1>)
+  endforeach()
 endfunction()
 
 # kformer_file_sources(<target>): compiles code of that kind that is free of Kokkos.
 function(kformer_file_sources target)
-  if(NOT TARGET kformer_files_header)
-    kformer_precompile(kformer_files_header "fmt::fmt;nlohmann_json::nlohmann_json" <fmt/format.h> <nlohmann/json.hpp>)
-    kformer_optimise_less(kformer_files_header)
-  endif()
-  kformer_optimise_less(${target})
-  target_precompile_headers(${target} REUSE_FROM kformer_files_header)
+  kformer_reuse_header(${target} kformer_files_header "fmt::fmt;nlohmann_json::nlohmann_json" <fmt/format.h> <nlohmann/json.hpp>)
+  kformer_optimise_less(${target} kformer_files_header)
 endfunction()
 
 # kformer_program_sources(<target>): compiles code of that kind that includes Kokkos.
@@ -117,12 +124,8 @@ function(kformer_program_sources target)
     kformer_kokkos_sources(${target})
     return()
   endif()
-  if(NOT TARGET kformer_programs_header)
-    kformer_precompile(kformer_programs_header "Kokkos::kokkos;fmt::fmt" <Kokkos_Core.hpp> <fmt/format.h>)
-    kformer_optimise_less(kformer_programs_header)
-  endif()
-  kformer_optimise_less(${target})
-  target_precompile_headers(${target} REUSE_FROM kformer_programs_header)
+  kformer_reuse_header(${target} kformer_programs_header "Kokkos::kokkos;fmt::fmt" <Kokkos_Core.hpp> <fmt/format.h>)
+  kformer_optimise_less(${target} kformer_programs_header)
 endfunction()
 
 # kformer_add_simd_kernels(<library> <block> [<set>...]): src/ops/<block>/host/kernels.cpp in the library, by the next function.

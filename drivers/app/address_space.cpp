@@ -27,8 +27,7 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) void start_in_add
   if (least < least_address_space) {
     constexpr char text[] =
         "error: the address space, or that of data, is limited to less than 512 MiB, which is too little to "
-        "start; raise "
-        "the limit (ulimit -v, ulimit -d)\n";
+        "start; raise the limit (ulimit -v, ulimit -d)\n";
     const ssize_t ignored = ::write(STDERR_FILENO, text, sizeof text - 1);
     static_cast<void>(ignored);
     ::_exit(exit_out_of_memory);

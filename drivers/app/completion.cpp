@@ -23,22 +23,21 @@ std::string in_quotes(const std::string& text) {
 }
 
 std::string bash_text(const std::string& program, const std::vector<CompletedOption>& options) {
-  std::string function = "_" + program, names, cases, files, words;
+  std::string function = "_" + program, names, cases;
   std::replace(function.begin(), function.end(), '-', '_');
-  for (const CompletedOption& option : options) {
-    names += fmt::format("{}{}", names.empty() ? "" : " ", fmt::join(option.names, " "));
-    if (!option.choices.empty())
-      cases += fmt::format("    {}) COMPREPLY=($(compgen -W {} -- \"$word\")); return ;;\n",
-                           fmt::join(option.names, "|"),
-                           in_quotes(fmt::format("{}", fmt::join(option.choices, " "))));
-    else if (option.takes_value)
-      (option.takes_file ? files : words) += fmt::format(
-          "{}{}", (option.takes_file ? files : words).empty() ? "" : "|", fmt::join(option.names, "|"));
-  }
-  if (!words.empty()) cases += fmt::format("    {}) return ;;\n", words);
   // One file name a line: they may have spaces.
   const std::string file_names = "mapfile -t COMPREPLY < <(compgen -f -- \"$word\")";
-  if (!files.empty()) cases += fmt::format("    {}) {}; return ;;\n", files, file_names);
+  for (const CompletedOption& option : options) {
+    names += fmt::format("{}{}", names.empty() ? "" : " ", fmt::join(option.names, " "));
+    if (!option.takes_value) continue;
+    std::string values = ":";
+    if (!option.choices.empty())
+      values = fmt::format("COMPREPLY=($(compgen -W {} -- \"$word\"))",
+                           in_quotes(fmt::format("{}", fmt::join(option.choices, " "))));
+    else if (option.takes_file)
+      values = file_names;
+    cases += fmt::format("    {}) {}; return ;;\n", fmt::join(option.names, "|"), values);
+  }
   return fmt::format(
       "{0}() {{\n"
       "  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD - 1]}}\n"
