@@ -11,6 +11,7 @@
 #include "app/command_line.hpp"
 #include "app/say.hpp"
 #include "app/stop.hpp"
+#include "kformer/core/error.hpp"
 #include "measure/allocation_witness.hpp"
 #include "sweep/measurement_report.hpp"
 #include "sweep/measurement_tables.hpp"
@@ -19,6 +20,9 @@
 namespace kformer::drivers {
 
 int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& profile, ResultFile& file) {
+  if (loop.finished > loop.spaces.size())
+    throw FileError(fmt::format("'{}' cannot be continued: it has {} cases, and the deck {}",
+                                file.part_path().string(), loop.finished, loop.spaces.size()));
   if (profile.memory == MemoryProfile::peak) measure::AllocationWitness::install();
   const StopRequest stop(run.walltime_s);
   const auto stopping = [&] { return stop.reason().has_value(); };

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "data/token_files.hpp"
+#include "io/hdf5_size.hpp"
 #include "io/mapped_file.hpp"
 #include "kformer/core/error.hpp"
 #include "kformer/io/hdf5.hpp"
@@ -14,11 +15,6 @@ namespace kformer::Impl::data {
 namespace {
 
 using hdf5::check;
-
-// Deflate makes at most 1032 bytes of one.
-constexpr std::uint64_t most_per_byte = 1032;
-// Values of a chunk that any file may have.
-constexpr std::uint64_t small_chunk = std::uint64_t{1} << 17;
 
 /// An HDF5 file with a dataset of tokens.
 class TokenHdf5 {
@@ -69,38 +65,16 @@ class TokenHdf5 {
     return hdf5::Dataset(check(H5Dopen2(m_file.get(), name, H5P_DEFAULT), "open dataset", name, m_file.get()));
   }
 
-  // A few bytes can declare any number of tokens, and lay them into another file.
   std::int64_t length_of(const hdf5::Dataset& dataset, const char* name) const {
     const hdf5::Dataspace space(check(H5Dget_space(dataset.get()), "read", name));
     const hdf5::Datatype type(check(H5Dget_type(dataset.get()), "read", name));
     if (H5Sget_simple_extent_ndims(space.get()) != 1) refuse(fmt::format("{} does not have one extent", name));
     if (H5Tget_class(type.get()) != H5T_INTEGER) refuse(fmt::format("{} are not integers", name));
-    const hdf5::PropertyList made(check(H5Dget_create_plist(dataset.get()), "read", name));
-    if (H5Pget_layout(made.get()) == H5D_VIRTUAL || H5Pget_external_count(made.get()) != 0)
-      refuse(fmt::format("{} are stored in another file", name));
-    const auto count = static_cast<std::uint64_t>(H5Sget_simple_extent_npoints(space.get()));
-    // What a file says about itself is no more than a claim.
-    const std::uint64_t stored = std::min<std::uint64_t>(H5Dget_storage_size(dataset.get()), m_file_bytes);
-    if (count / most_per_byte > stored)
-      refuse(fmt::format("{} has {} values in {} bytes", name, count, stored));
-    check_sizes(made, type, count, stored, name);
-    return static_cast<std::int64_t>(count);
-  }
-
-  // HDF5 believes what a file says of its sizes: it copies compact values without a look at how many there are,
-  // and reads whole chunks into memory, however few of their values are wanted.
-  void check_sizes(const hdf5::PropertyList& made, const hdf5::Datatype& type, std::uint64_t count,
-                   std::uint64_t stored, const char* name) const {
-    const std::uint64_t bytes = H5Tget_size(type.get());
+    const std::size_t bytes = H5Tget_size(type.get());
     if (bytes > sizeof(std::int64_t)) refuse(fmt::format("{} are integers of {} bytes", name, bytes));
-    const H5D_layout_t layout = H5Pget_layout(made.get());
-    if (layout == H5D_COMPACT && count * bytes > stored)
-      refuse(fmt::format("{} has {} values in {} bytes", name, count, stored));
-    if (layout != H5D_CHUNKED) return;
-    hsize_t chunk = 0;
-    check(H5Pget_chunk(made.get(), 1, &chunk), "read", name, m_file.get());
-    if (chunk > small_chunk && chunk / most_per_byte * bytes > m_file_bytes)
-      refuse(fmt::format("{} has chunks of {} values in a file of {} bytes", name, chunk, m_file_bytes));
+    if (const auto fault = false_size_of(dataset.get(), m_file_bytes))
+      refuse(fmt::format("{} {}", name, *fault));
+    return static_cast<std::int64_t>(H5Sget_simple_extent_npoints(space.get()));
   }
 
   std::vector<std::int64_t> numbers(const hdf5::Dataset& dataset, std::int64_t count, const char* name) const {

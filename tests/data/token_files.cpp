@@ -207,7 +207,7 @@ BOOST_AUTO_TEST_CASE(hdf5_that_is_none) {
                const hdf5::PropertyList made(H5Pcreate(H5P_DATASET_CREATE));
                H5Pset_external(made.get(), (folder / "other").c_str(), 0, 16);
                declared(file, 4, made);
-             }) == none + "tokens are stored in another file");
+             }) == none + "tokens is stored in another file");
   put_contents(path, "no HDF5");
   BOOST_TEST(tokens_error(path).starts_with("HDF5 cannot read 'tokens.h5'"));
 }

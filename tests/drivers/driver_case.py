@@ -63,10 +63,10 @@ def read_safetensors(path):
     return {name: values(entry) for name, entry in header.items()}
 
 
-def write_safetensors(path, tensors):
-    """Arrays of float32, float64, int32 or int64 by name."""
+def write_safetensors(path, tensors, metadata=None):
+    """Arrays of float32, float64, int32 or int64 by name, and texts by name."""
     types = {"<f4": "F32", "<f8": "F64", "<i4": "I32", "<i8": "I64"}
-    header, data = {}, b""
+    header, data = {"__metadata__": metadata} if metadata else {}, b""
     for name, array in tensors.items():
         part = np.ascontiguousarray(array).tobytes()
         header[name] = {"dtype": types[array.dtype.str], "shape": list(array.shape),
@@ -425,6 +425,20 @@ class Interruption:
             first, second = file.attrs["history"].split("\n")
             self.assertNotIn("--resume", first)
             self.assertIn("--resume", second)
+
+    def test_a_run_with_more_cases_than_the_deck_is_refused(self):
+        self.deck("seq_len = [4]\n")
+        self.run_driver("deck.toml")
+        (self.folder / "deck.h5").rename(self.folder / "deck.h5.part")
+        with h5py.File(self.folder / "deck.h5.part", "r+") as file:
+            cases = len(file["cases/case"])
+            for group in (file["cases"], file["memory/classes"]):
+                for name, column in list(group.items()):
+                    twice, dtype = np.concatenate([column[()]] * 2), column.dtype
+                    del group[name]
+                    group.create_dataset(name, data=twice, dtype=dtype)
+        refused = self.run_driver("deck.toml", "--resume", expect=4)
+        self.assertIn(f"it has {2 * cases} cases, and the deck {cases}", refused.stderr)
 
     def test_a_run_of_which_only_the_end_is_missing_is_resumed(self):
         self.deck("seq_len = [4, 5]\n")

@@ -353,6 +353,8 @@ BOOST_AUTO_TEST_CASE(rows_are_checked_and_a_refused_row_changes_nothing) {
   BOOST_TEST(with("tme", 1.0) == start + "no column 'tme'; did you mean 'time'?");
   BOOST_TEST(with("status", "okay") ==
              start + "column 'status' has no meaning 'okay'; known: ok, out_of_memory");
+  for (const int flag : {-1, 2})
+    BOOST_TEST(with("status", flag) == start + "column 'status' has no meaning " + std::to_string(flag));
   BOOST_TEST(with("seq_len", 2.5) ==
              start +
                  "column 'seq_len' holds 64-bit integers, and the value given is not one or is out of range");

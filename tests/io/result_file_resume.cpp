@@ -125,4 +125,37 @@ BOOST_AUTO_TEST_CASE(a_run_with_other_columns_is_not_resumed) {
   BOOST_TEST(Hdf5Reader(path.string() + ".part").numbers("cases/b") == (std::vector<double>{2}));
 }
 
+BOOST_AUTO_TEST_CASE(a_file_is_not_believed_in_its_sizes) {
+  const ScratchDirectory scratch;
+  const auto path = scratch / "run.h5";
+  const auto declare = [](ResultFile& file) -> Table& {
+    return file.table("cases", "case", "number of the case").column({.name = "a", .long_name = "a"});
+  };
+  {
+    ResultFile file(path);
+    declare(file).append({{"a", 1.0}});
+    file.checkpoint();
+  }
+  {
+    const hdf5::File part(H5Fopen((path.string() + ".part").c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+    const hsize_t many = hsize_t{1} << 40, some = 64;
+    const hdf5::Dataspace space(H5Screate_simple(1, &many, nullptr)), list(H5Screate_simple(1, &some, nullptr));
+    const hdf5::PropertyList made(H5Pcreate(H5P_DATASET_CREATE));
+    H5Pset_chunk(made.get(), 1, &some);
+    BOOST_REQUIRE(H5Ldelete(part.get(), "cases/a", H5P_DEFAULT) >= 0);
+    const hdf5::Dataset dataset(H5Dcreate2(part.get(), "cases/a", H5T_NATIVE_DOUBLE, space.get(), H5P_DEFAULT,
+                                           made.get(), H5P_DEFAULT));
+    const hdf5::Attribute attribute(
+        H5Acreate2(part.get(), "count", H5T_NATIVE_INT64, list.get(), H5P_DEFAULT, H5P_DEFAULT));
+    const std::vector<std::int64_t> numbers(some, 7);
+    BOOST_REQUIRE(H5Awrite(attribute.get(), H5T_NATIVE_INT64, numbers.data()) >= 0);
+  }
+  ResultFile file(path, {.resume = true});
+  BOOST_TEST(file.unfinished_text("", "count").empty());
+  declare(file);
+  BOOST_TEST(error_text([&] { file.restore(); }) ==
+             "'" + file.part_path().string() +
+                 "' cannot be continued: 'a' has 1099511627776 values in 0 bytes");
+}
+
 BOOST_AUTO_TEST_SUITE_END()

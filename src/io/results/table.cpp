@@ -209,6 +209,10 @@ Value::Items Table::checked(const Column& column, const Value& value) const {
     refuse("append",
            quoted + "holds " + described(column.type) + ", and the value given is not one or is out of range");
   }
+  if (column.type == ColumnType::flag)
+    for (const std::int8_t flag : std::get<std::vector<std::int8_t>>(items))
+      if ((flag < 0 || flag >= std::ssize(column.meanings)) && flag != column.fill)
+        refuse("append", quoted + "has no meaning " + std::to_string(flag));
   const Dimension* along = find_dimension(column.along);
   if (along == nullptr && value.is_list()) refuse("append", quoted + "takes one item per row, not a list");
   if (along != nullptr && !along->ragged() && size_of(items) != along->size()) {

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "io/hdf5_size.hpp"
+#include "io/regular_file.hpp"
 #include "kformer/core/error.hpp"
 
 namespace kformer::Impl {
@@ -92,14 +94,15 @@ Value cell_of(const StoredColumn& stored, const Column& column, bool ragged, std
 std::string text_of_attribute(hid_t object, const std::string& name) {
   const hdf5::Attribute attribute(check(H5Aopen(object, name.c_str(), H5P_DEFAULT), "open attribute", name));
   const hdf5::Datatype type(check(H5Aget_type(attribute.get()), "read attribute", name));
+  const hdf5::Dataspace space(check(H5Aget_space(attribute.get()), "measure", name));
+  if (H5Sget_simple_extent_npoints(space.get()) != 1) return {};
   if (H5Tget_class(type.get()) == H5T_INTEGER) {
     std::int64_t number = 0;
     check(H5Aread(attribute.get(), H5T_NATIVE_INT64, &number), "read attribute", name);
     return std::to_string(number);
   }
   const auto text_type = hdf5::utf8_string_type();
-  const hdf5::Dataspace space(check(H5Aget_space(attribute.get()), "measure", name));
-  if (H5Tget_class(type.get()) != H5T_STRING || H5Sget_simple_extent_npoints(space.get()) != 1) return {};
+  if (H5Tget_class(type.get()) != H5T_STRING) return {};
   std::vector<char*> pointers(1);
   check(H5Aread(attribute.get(), text_type.get(), pointers.data()), "read attribute", name);
   return take_texts(space.get(), text_type.get(), pointers).front();
@@ -107,9 +110,17 @@ std::string text_of_attribute(hid_t object, const std::string& name) {
 
 }  // namespace
 
-UnfinishedFile::UnfinishedFile(const std::filesystem::path& path) : m_name(path.string()) {
+UnfinishedFile::UnfinishedFile(const std::filesystem::path& path)
+    : m_name(path.string()), m_bytes(RegularFile(path).size()) {
   const hdf5::QuietErrors quiet;
   m_file = hdf5::File(check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), "open", m_name));
+}
+
+hdf5::Dataset UnfinishedFile::open(hid_t group, const std::string& name) const {
+  hdf5::Dataset dataset(check(H5Dopen2(group, name.c_str(), H5P_DEFAULT), "open", name));
+  if (const auto fault = false_size_of(dataset.get(), m_bytes))
+    throw FileError("'" + m_name + "' cannot be continued: '" + name + "' " + *fault);
+  return dataset;
 }
 
 std::string UnfinishedFile::text(const std::string& path, const std::string& name) const {
@@ -118,7 +129,7 @@ std::string UnfinishedFile::text(const std::string& path, const std::string& nam
   if (group.get() < 0) return {};
   if (H5Aexists(group.get(), name.c_str()) > 0) return text_of_attribute(group.get(), name);
   if (H5Lexists(group.get(), name.c_str(), H5P_DEFAULT) <= 0) return {};
-  const hdf5::Dataset dataset(check(H5Dopen2(group.get(), name.c_str(), H5P_DEFAULT), "open", name));
+  const hdf5::Dataset dataset = open(group.get(), name);
   return extents_of(dataset.get(), name).empty() ? read_texts(dataset.get(), name, 1).front() : std::string();
 }
 
@@ -135,8 +146,7 @@ void UnfinishedFile::append_rows(const std::string& path, Table& table) const {
   for (const Table::Data& data : table.columns()) {
     const Column& column = data.column;
     if (H5Lexists(group.get(), column.name.c_str(), H5P_DEFAULT) <= 0) refuse(column.name, "is missing");
-    const hdf5::Dataset dataset(
-        check(H5Dopen2(group.get(), column.name.c_str(), H5P_DEFAULT), "open", column.name));
+    const hdf5::Dataset dataset = open(group.get(), column.name);
     const auto extents = extents_of(dataset.get(), column.name);
     if (extents.size() != (column.along.empty() ? 1 : 2) || extents[0] != rows.value_or(extents[0]))
       refuse(column.name, "has other dimensions");
