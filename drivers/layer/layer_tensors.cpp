@@ -5,7 +5,9 @@
 #include <fmt/ranges.h>
 
 #include <charconv>
+#include <functional>
 
+#include "io/config/model_schema.hpp"
 #include "kformer/io/checkpoint.hpp"
 #include "kformer/io/safetensors.hpp"
 
@@ -30,6 +32,21 @@ void take(const SafetensorsFile& in, const std::filesystem::path& file, const Mo
     throw FileError(fmt::format("{}: metadata '{}' must be a number, got \"{}\"", file.string(), key, text));
 }
 
+// The limits that decks have for the same numbers.
+struct LimitChecks {
+  std::function<void(const std::string&)> complain;
+
+  template <class T>
+  void key(const Impl::schema::Key& key, const T& value) {
+    if constexpr (std::is_same_v<T, std::int64_t> || std::is_same_v<T, double>)
+      if (!Impl::schema::within(static_cast<double>(value), key.range))
+        complain(fmt::format("{} must be {}, got {}", key.name,
+                             expectation(Impl::schema::type_of<T>(key), key.range), value));
+  }
+  template <class T>
+  void table(const Impl::schema::TableKey&, T&) {}  // rope_scaling, which no file has
+};
+
 void take_metadata(const SafetensorsFile& in, const std::filesystem::path& file, ModelTable& model) {
   take(in, file, model, "hidden_size", model.hidden_size);
   take(in, file, model, "intermediate_size", model.intermediate_size);
@@ -46,6 +63,8 @@ void take_metadata(const SafetensorsFile& in, const std::filesystem::path& file,
   if (model.hidden_size <= 0) complain("hidden_size is unknown");
   if (model.intermediate_size <= 0) complain("intermediate_size is unknown");
   if (model.num_attention_heads <= 0) complain("num_attention_heads is unknown");
+  LimitChecks limits{complain};
+  Impl::schema::describe(limits, model);
   // The presence of biases identifies Qwen2.
   if (!model.known.contains("attention_bias") && in.find("self_attn.q_proj.bias")) {
     model.attention_bias = true;

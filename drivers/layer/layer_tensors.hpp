@@ -3,8 +3,9 @@
 
 #include <filesystem>
 
-#include "decks/layer_deck.hpp"
-#include "layer/layer_run.hpp"
+#include "kformer/io/model_table.hpp"
+#include "kformer/model/layer_options.hpp"
+#include "measure/host_array.hpp"
 
 namespace kformer::drivers {
 

@@ -360,7 +360,7 @@ initial_loss_scale = 65536
         with h5py.File(self.folder / "deck.h5") as file:
             self.assertEqual(words(file["cases/status"]), ["unsupported"] * 4)
 
-    def layer_tensors(self, **more):
+    def layer_tensors(self, metadata=None, **more):
         kinds = {"self_attn.q_proj": (64, 64), "self_attn.k_proj": (32, 64), "self_attn.v_proj": (32, 64),
                  "self_attn.o_proj": (64, 64), "mlp.gate_proj": (96, 64), "mlp.up_proj": (96, 64),
                  "mlp.down_proj": (64, 96), "input_layernorm": (64,), "post_attention_layernorm": (64,)}
@@ -368,7 +368,7 @@ initial_loss_scale = 65536
         tensors = {f"{name}.weight": random.standard_normal(shape) / 8 for name, shape in kinds.items()}
         more = {name: random.standard_normal(shape) for name, shape in more.items()}
         write_safetensors(self.folder / "in.safetensors",
-                          {**tensors, "hidden_states": random.standard_normal((1, 5, 64)), **more})
+                          {**tensors, "hidden_states": random.standard_normal((1, 5, 64)), **more}, metadata)
         self.deck('execution_space = "default"\nimpl = "flash"\ndirection = "forward"\n'
                   '[tensors]\ninput = "in.safetensors"\noutput = "out.safetensors"\n')
 
@@ -381,6 +381,14 @@ initial_loss_scale = 65536
                 text = self.run_driver("deck.toml", *overrides, expect=4).stderr
                 for name in more:
                     self.assertIn(f"{name} is not a tensor of this layer", text)
+
+    def test_numbers_in_the_metadata_have_the_limits_of_decks(self):
+        for key, value, expected in [("sliding_window", "-3", "an integer in [0, 1073741824], got -3"),
+                                     ("head_dim", str(1 << 62), "an integer in [0, 16777216]"),
+                                     ("rope_theta", "nan", "a number in (0, 1e+38], got nan")]:
+            with self.subTest(key=key):
+                self.layer_tensors({key: value})
+                self.assertIn(f"{key} must be {expected}", self.run_driver("deck.toml", expect=4).stderr)
 
     def test_tensors_that_were_not_written_are_a_failure(self):
         self.layer_tensors()

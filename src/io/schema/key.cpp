@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "io/schema/toml_text.hpp"
 
 namespace kformer::Impl::schema {
@@ -24,6 +26,12 @@ std::string choice_words(const std::vector<std::string_view>& choices) {
 }
 
 }  // namespace
+
+bool within(double value, const Range& range) {
+  if (!std::isfinite(value)) return false;
+  if (range.min && (range.above ? value <= *range.min : value < *range.min)) return false;
+  return !(range.max && value > *range.max);
+}
 
 std::string words_for(const Type& type, const Range& range) {
   if (!type.choices.empty()) return choice_words(type.choices);

@@ -29,6 +29,9 @@ struct Range {
   bool above = false;
 };
 
+/// Whether a number is finite and in the range.
+bool within(double value, const Range& range);
+
 /// The greatest number of a key that kernels compute with in float, whose own end is 3.4e38.
 inline constexpr double most_in_float = 1e38;
 

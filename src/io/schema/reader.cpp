@@ -12,12 +12,6 @@
 namespace kformer::Impl::schema {
 namespace {
 
-bool within(double value, const Range& range) {
-  if (!std::isfinite(value)) return false;
-  if (range.min && (range.above ? value <= *range.min : value < *range.min)) return false;
-  return !(range.max && value > *range.max);
-}
-
 std::string in_table(const std::string& name) {
   return name.empty() ? "at the top level" : "in [" + name + "]";
 }
