@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "data/rewards/last_number.hpp"
+#include "data/rewards/program_lines.hpp"
 #include "data/rewards/search.hpp"
 #include "data/token_cache.hpp"
 #include "data/token_store.hpp"
@@ -86,6 +88,16 @@ void read_completion(std::string_view bytes) {
     throw std::logic_error("a number that is another one when it is written");
 }
 
+// What a reward program answers, and what it would be asked of a completion with these bytes.
+void read_reward(std::string_view bytes) {
+  const PromptSample prompt{{0}, "\"2+2\"", {{"answer", "4"}}};
+  const std::string question = data::program_question({prompt, bytes, 1});
+  if (question.find('\n') != question.npos) throw std::logic_error("a question of two lines");
+  const auto reward = data::program_reward(std::string(bytes));
+  if (!reward) throw RewardError("it is no reward");
+  if (std::isinf(*reward)) throw std::logic_error("an infinite reward");
+}
+
 // A file of the cache, with the checksum of what it says: without it nothing behind the header would be read.
 void read_cached(std::string_view bytes) {
   constexpr std::size_t checksum = 24, summed = 40;  // where a file has its checksum, and what it is of
@@ -111,11 +123,12 @@ void read_cached(std::string_view bytes) {
 }  // namespace
 
 std::span<const FuzzTarget> data_targets() {
-  static constexpr std::array<FuzzTarget, 7> targets{{{"npy", read_npy},
+  static constexpr std::array<FuzzTarget, 8> targets{{{"npy", read_npy},
                                                       {"chat_jsonl", read_chat},
                                                       {"preference_jsonl", read_preferences},
                                                       {"prompt_jsonl", read_prompts},
                                                       {"completion", read_completion},
+                                                      {"reward_answer", read_reward},
                                                       {"text", read_text},
                                                       {"token_cache", read_cached}}};
   return targets;

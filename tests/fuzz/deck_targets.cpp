@@ -22,6 +22,17 @@ void read_deck(std::string_view bytes) {
   load_deck({folder.put(bytes), {}});
 }
 
+// A published configuration that a deck names.
+void read_layer_config(std::string_view bytes) {
+  static const InputFolder folder("config.json", {{"deck.toml", R"(schema = 1
+kind = "layer_sweep"
+model.config = "config.json"
+sweep.seq_len = 4
+)"}});
+  folder.put(bytes);
+  load_layer_deck({folder.folder() / "deck.toml", {}});
+}
+
 // What follows --set on a command line, one override in a line.
 void read_overrides(std::string_view bytes) {
   static const InputFolder folder("unused", {{"deck.toml", "schema = 1\nkind = \"layer_sweep\"\n"}});
@@ -34,7 +45,8 @@ void read_overrides(std::string_view bytes) {
 }  // namespace
 
 std::span<const FuzzTarget> deck_targets() {
-  static constexpr std::array<FuzzTarget, 7> targets{{{"layer_deck", read_deck<load_layer_deck>},
+  static constexpr std::array<FuzzTarget, 8> targets{{{"layer_deck", read_deck<load_layer_deck>},
+                                                      {"layer_config", read_layer_config},
                                                       {"attention_deck", read_deck<load_attention_deck>},
                                                       {"generate_deck", read_deck<load_generate_deck>},
                                                       {"memory_deck", read_deck<load_memory_plan_deck>},

@@ -78,6 +78,8 @@ void read_all(std::span<const FuzzTarget> targets, int changes = changes_of_targ
 BOOST_AUTO_TEST_SUITE(replay)
 
 BOOST_AUTO_TEST_CASE(checkpoints) { read_all(checkpoint_targets()); }
+BOOST_AUTO_TEST_CASE(adapters) { read_all(adapter_targets()); }
+BOOST_AUTO_TEST_CASE(tensors) { read_all(tensor_targets()); }
 BOOST_AUTO_TEST_CASE(checkpoints_of_training) { read_all(training_targets()); }
 BOOST_AUTO_TEST_CASE(texts) { read_all(text_targets()); }
 BOOST_AUTO_TEST_CASE(training_data) { read_all(data_targets()); }

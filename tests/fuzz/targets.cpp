@@ -6,8 +6,8 @@
 namespace kformer::Testing {
 
 const FuzzTarget* find_fuzz_target(std::string_view name) {
-  for (const auto& targets : {checkpoint_targets(), training_targets(), text_targets(), data_targets(),
-                              hdf5_targets(), deck_targets()})
+  for (const auto& targets : {checkpoint_targets(), adapter_targets(), training_targets(), tensor_targets(),
+                              text_targets(), data_targets(), hdf5_targets(), deck_targets()})
     for (const FuzzTarget& target : targets)
       if (target.name == name) return &target;
   return nullptr;

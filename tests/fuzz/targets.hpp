@@ -17,10 +17,12 @@ struct FuzzTarget {
 };
 
 std::span<const FuzzTarget> checkpoint_targets();  ///< safetensors, packed weights, GGUF, shards, config.json
+std::span<const FuzzTarget> adapter_targets();     ///< adapters in PEFT's layout and in GGUF
 std::span<const FuzzTarget> training_targets();    ///< checkpoints of training
+std::span<const FuzzTarget> tensor_targets();      ///< tensors of a layer, of attention
 std::span<const FuzzTarget> text_targets();        ///< tokenizers, chat templates
 std::span<const FuzzTarget> data_targets();        ///< training data and the cache of tokens
-std::span<const FuzzTarget> hdf5_targets();        ///< tokens, and a file where results are to be written
+std::span<const FuzzTarget> hdf5_targets();        ///< tokens, and what lies where results are to be written
 std::span<const FuzzTarget> deck_targets();        ///< decks of every kind, and overrides of their keys
 
 /// The target of this name, or nothing.

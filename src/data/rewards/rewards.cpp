@@ -12,6 +12,7 @@
 
 #include "data/rewards/last_number.hpp"
 #include "data/rewards/line_program.hpp"
+#include "data/rewards/program_lines.hpp"
 #include "data/rewards/search.hpp"
 #include "io/utf8.hpp"
 #include "kformer/core/option_checks.hpp"
@@ -146,12 +147,8 @@ class ProgramJudge : public Judge {
   explicit ProgramJudge(const RewardOptions& options) : m_program(options.command, options.timeout_s) {}
 
   double reward(const RewardInput& input) override {
-    json line = json::object();
-    for (const auto& [name, value] : input.prompt.fields) line[name] = parsed(name, value);
-    line["prompt"] = parsed("prompt", input.prompt.prompt);
-    line["completion"] = Impl::repair_utf8(input.completion);
-    const std::string answer = m_program.ask(line.dump());
-    const std::optional<double> reward = reward_in(answer);
+    const std::string answer = m_program.ask(program_question(input));
+    const std::optional<double> reward = program_reward(answer);
     if (!reward)
       m_program.fail(
           fmt::format("it answered '{:.80}'; expected {{\"reward\": x}} with a finite number or null",
@@ -160,22 +157,6 @@ class ProgramJudge : public Judge {
   }
 
  private:
-  static json parsed(const std::string& name, const std::string& text) {
-    json value = json::parse(text, nullptr, false);
-    if (value.is_discarded())
-      refuse(fmt::format("the field \"{}\" of a prompt is {:.80}, which is not JSON", name, text));
-    return value;
-  }
-
-  static std::optional<double> reward_in(const std::string& answer) {
-    const json value = json::parse(answer, nullptr, false);
-    if (!value.is_object() || !value.contains("reward")) return {};
-    const json& reward = value.at("reward");
-    if (reward.is_null()) return nan;
-    if (!reward.is_number() || !std::isfinite(reward.get<double>())) return {};
-    return reward.get<double>();
-  }
-
   LineProgram m_program;
 };
 
