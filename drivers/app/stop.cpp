@@ -30,7 +30,7 @@ void remember(int signal) {
 void listen_to_signals() {
   if (begin) return;
   begin = Clock::now();
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) std::signal(signal, remember);
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU}) std::signal(signal, remember);
   // nohup ignores it.
   if (std::signal(SIGHUP, remember) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
 }

@@ -6,8 +6,8 @@
 
 namespace kformer::drivers {
 
-/// From now on SIGINT, SIGTERM, SIGHUP and SIGUSR1 are requests to stop, and the time limit counts. First in `main`, so
-/// that no signal ends a program that could have saved. Only a second SIGINT ends it at once: a batch system sends
+/// From now on SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGXCPU are requests to stop, and the time limit counts. First
+/// in `main`, so that no signal ends a program that could have saved. Only a second SIGINT ends it at once: a batch system sends
 /// several signals and then waits.
 void listen_to_signals();
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kformer/core/tolerance.hpp"
+#include "sweep/check_kernels.hpp"
 #include "sweep/judge.hpp"
 #include "sweep/require_memory.hpp"
 
@@ -109,7 +110,7 @@ void AttentionSweep::measure_case(const AttentionCase& point, AttentionResult& r
                   result);
   result.status = CaseStatus::unchecked;
   if (output) m_last = results;
-  if (checked) check(point, judged_part(std::move(results)), result, stop);
+  if (checked) check_if_possible(result, [&] { check(point, judged_part(std::move(results)), result, stop); });
 }
 
 void AttentionSweep::check(const AttentionCase& p, const measure::HostArrays& results, AttentionResult& result,

@@ -12,6 +12,7 @@
 #include "measure/allocation_witness.hpp"
 #include "measure/kernel_names.hpp"
 #include "measure/memory_available.hpp"
+#include "sweep/check_kernels.hpp"
 
 namespace kformer::drivers {
 
@@ -82,7 +83,8 @@ Generation DeckGenerator::generate(const GenerationTask& task) {
   measurement.kernels = names.text();
   note_memory(measurement);
   if (checks(task) && measurement.status == CaseStatus::unchecked)
-    m_check->judge(*m_engine, generation, [&] { return task.stop && task.stop(); });
+    check_if_possible(measurement,
+                      [&] { m_check->judge(*m_engine, generation, [&] { return task.stop && task.stop(); }); });
   return generation;
 }
 

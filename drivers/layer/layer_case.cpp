@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "kformer/model/flops.hpp"
+#include "sweep/check_kernels.hpp"
 #include "sweep/judge.hpp"
 #include "sweep/require_memory.hpp"
 
@@ -111,7 +112,7 @@ void LayerSweep::measure_case(const LayerCase& point, CaseResult& result, const 
   if (output) m_last = results;
   // Updated weights are a result, but a step is checked by its gradients.
   std::erase_if(results, [](const auto& named) { return named.first.starts_with("updated."); });
-  if (checked) check(point, judged_part(std::move(results)), result, stop);
+  if (checked) check_if_possible(result, [&] { check(point, judged_part(std::move(results)), result, stop); });
   check_steps(point, result);
 }
 

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <vector>
 
+#include "app/program.hpp"
 #include "kformer/memory/format_bytes.hpp"
 #include "measure/memory_available.hpp"
 #include "measure/spaces.hpp"
@@ -127,6 +128,15 @@ bool fits_check(const std::string& space, Measurement& result) {
   result.message = fmt::format("not checked: the check needs {}, but only {} is available",
                                format_bytes(needed), format_bytes(*available));
   return false;
+}
+
+void check_if_possible(Measurement& result, const std::function<void()>& check) {
+  try {
+    check();
+  } catch (const std::exception& error) {
+    result.status = CaseStatus::unchecked;
+    result.message = "not checked: " + out_of_memory_text(error).value_or(error.what());
+  }
 }
 
 void interrupted(Measurement& result) { result.message = "not checked: the check was interrupted"; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "sweep/measurement.hpp"
@@ -47,6 +48,9 @@ std::string shared_kernels(const std::string& ran, const std::string& reference)
 /// Whether the free memory of the space is enough for `result.check_bytes` without `result.check_held`;
 /// otherwise the message says what is missing.
 bool fits_check(const std::string& space, Measurement& result);
+
+/// Calls `check`. If that throws, the case keeps what was measured and stays unchecked; its message says why.
+void check_if_possible(Measurement& result, const std::function<void()>& check);
 
 /// Says that the check of a case was interrupted; its status stays as it is.
 void interrupted(Measurement& result);

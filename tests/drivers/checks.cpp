@@ -119,6 +119,21 @@ BOOST_AUTO_TEST_CASE(a_check_without_memory_says_what_it_needs) {
   BOOST_TEST(fits_check("serial", m));
 }
 
+BOOST_AUTO_TEST_CASE(a_check_that_fails_keeps_what_was_measured) {
+  Measurement m;
+  m.status = CaseStatus::ok;
+  m.samples.seconds = {1, 2};
+  check_if_possible(m, [] { throw std::runtime_error("too much scratch"); });
+  BOOST_TEST((m.status == CaseStatus::unchecked));
+  BOOST_TEST(m.message == "not checked: too much scratch");
+  BOOST_TEST(m.samples.seconds.size() == 2u);
+  check_if_possible(m, [] { throw std::bad_alloc(); });
+  BOOST_TEST(m.message.find("not checked: ") == 0u, m.message);
+  BOOST_TEST(m.message.find("memory") != m.message.npos, m.message);
+  check_if_possible(m, [&] { m.status = CaseStatus::ok; });
+  BOOST_TEST((m.status == CaseStatus::ok));
+}
+
 BOOST_AUTO_TEST_CASE(a_check_counts_its_largest_run_and_what_earlier_ones_left) {
   ReferenceRuns runs;
   const auto never = [] { return false; };

@@ -35,7 +35,8 @@ bool exits_well(int status) { return WIFEXITED(status) && WEXITSTATUS(status) ==
 BOOST_AUTO_TEST_SUITE(stop)
 
 BOOST_AUTO_TEST_CASE(signals_are_requests_from_the_beginning) {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) BOOST_TEST(exits_well(status_after({signal})));
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU})
+    BOOST_TEST(exits_well(status_after({signal})));
 }
 
 // Slurm sends SIGUSR1 and later SIGTERM; the second must not kill a run that is saving.

@@ -2,6 +2,7 @@
 #include "kformer/ops/adamw.hpp"
 
 #include "ops/adamw_cases.hpp"
+#include "support/draws.hpp"
 #include "support/tools.hpp"
 
 namespace kformer::Testing {
@@ -18,6 +19,20 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_step_matches_the_oracle, T, Scalars) {
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(a_step_without_master_weights_matches_the_oracle, T, Halves) {
   check_steps<T>(Masters::without, every_kernel());
+}
+
+// Thousands of elements each: 8-bit states are judged by one sample of errors.
+BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
+  judge_draws<T>([](Draw& draw) {
+    std::vector<std::vector<std::int64_t>> shapes{{draw.any(1, 70), draw.any(1, 120)}, {draw.any(4000, 9000)}};
+    for (std::int64_t more = draw.any(0, 6); more > 0; --more) shapes.push_back({draw.any(1, 700)});
+    AdamWCase c = draw.one_of(adamw_cases);
+    c.options.learning_rate *= std::exp2(static_cast<double>(draw.any(-6, 3)));
+    c.options.step = draw.any(1, draw.one_in(2) ? 20 : 100000);
+    check_step(AdamWModel<T>(draw.one_of(states_of<T>(every_kernel())), shapes,
+                             draw.one_of(std::array{Masters::with, Masters::without}), draw.seed()),
+               c, every_kernel());
+  });
 }
 
 BOOST_AUTO_TEST_CASE(reference_by_hand) {

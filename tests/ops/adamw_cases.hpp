@@ -133,8 +133,8 @@ struct AdamWModel {
   std::vector<Output*> outputs;
 
   explicit AdamWModel(States states, const std::vector<std::vector<std::int64_t>>& shapes = adamw_shapes,
-                      Masters masters = Masters::with) {
-    std::mt19937 generator(20260104);
+                      Masters masters = Masters::with, unsigned seed = 20260104) {
+    std::mt19937 generator(seed);
     for (std::size_t i = 0; i < shapes.size(); ++i)
       arrays.emplace_back(shapes[i], states, masters, i % 2 == 0 ? 0.1 : 0.0, generator);
     for (AdamWArrays<T>& a : arrays) {
@@ -209,48 +209,43 @@ HostTensor<Real> joined(const List& list, Array array) {
   return all;
 }
 
-template <class S, class Real, class Naive>
-void check_joined(const char* what, const HostTensor<Real>& out, const HostTensor<Real>& expected,
-                  const HostTensor<Naive>& naive) {
-  const Comparison c = compare<S>(out, expected, naive);
-  BOOST_TEST(c.ok, what << ": " << c.report);
-}
-
 template <class T>
-void check_steps(Masters masters, const AdamWKernels& all) {
+void check_step(AdamWModel<T> model, const AdamWCase& c, const AdamWKernels& all) {
   using C = compute_t<T>;
   using R = oracle_t<T>;
   const auto m_of = [](const auto& state) { return state.m; };
   const auto v_of = [](const auto& state) { return state.v; };
   const auto weight_of = [](const auto& state) { return state.weight; };
+  std::vector<ref::AdamWState<R>> expected;
+  std::vector<ref::AdamWState<C>> naive;
+  for (const auto& a : model.arrays) {
+    expected.push_back(stepped<T, R>(a, c));
+    naive.push_back(naive_step<T>(a, c));
+  }
+  const auto weight = joined<R>(expected, weight_of);
+  const auto naive_master = joined<C>(naive, weight_of);
+  auto naive_weight = naive_master;
+  for (C& w : naive_weight.values()) w = Impl::stored<T>(w);
+  const auto norm = number<C>(c.norm);
+  const Impl::AdamW problem{model.parameters, std::isnan(c.norm) ? TensorRef{} : norm.ref(), c.options};
+  test_kernels(all.step, problem, model.outputs, [&](const std::string&) {
+    const auto out = [&](auto read) { return joined<R>(model.arrays, read); };
+    check_close<C>("m", out([](const auto& a) { return a.template read_m<R>(); }), joined<R>(expected, m_of),
+                   joined<C>(naive, m_of));
+    check_close<C>("v", out([](const auto& a) { return a.template read_v<R>(); }), joined<R>(expected, v_of),
+                   joined<C>(naive, v_of));
+    check_close<T>("weight", out([](const auto& a) { return a.weight.template read<R>(); }), weight,
+                   naive_weight);
+    if (model.arrays.front().has_master)
+      check_close<C>("master", out([](const auto& a) { return a.master.template read<R>(); }), weight,
+                     naive_master);
+  });
+}
+
+template <class T>
+void check_steps(Masters masters, const AdamWKernels& all) {
   for (const States states : states_of<T>(all))
-    for (const AdamWCase& c : adamw_cases) {
-      AdamWModel<T> model(states, adamw_shapes, masters);
-      std::vector<ref::AdamWState<R>> expected;
-      std::vector<ref::AdamWState<C>> naive;
-      for (const auto& a : model.arrays) {
-        expected.push_back(stepped<T, R>(a, c));
-        naive.push_back(naive_step<T>(a, c));
-      }
-      const auto weight = joined<R>(expected, weight_of);
-      const auto naive_master = joined<C>(naive, weight_of);
-      auto naive_weight = naive_master;
-      for (C& w : naive_weight.values()) w = Impl::stored<T>(w);
-      const auto norm = number<C>(c.norm);
-      const Impl::AdamW problem{model.parameters, std::isnan(c.norm) ? TensorRef{} : norm.ref(), c.options};
-      test_kernels(all.step, problem, model.outputs, [&](const std::string&) {
-        const auto out = [&](auto read) { return joined<R>(model.arrays, read); };
-        check_joined<C>("m", out([](const auto& a) { return a.template read_m<R>(); }),
-                        joined<R>(expected, m_of), joined<C>(naive, m_of));
-        check_joined<C>("v", out([](const auto& a) { return a.template read_v<R>(); }),
-                        joined<R>(expected, v_of), joined<C>(naive, v_of));
-        check_joined<T>("weight", out([](const auto& a) { return a.weight.template read<R>(); }), weight,
-                        naive_weight);
-        if (model.arrays.front().has_master)
-          check_joined<C>("master", out([](const auto& a) { return a.master.template read<R>(); }), weight,
-                          naive_master);
-      });
-    }
+    for (const AdamWCase& c : adamw_cases) check_step(AdamWModel<T>(states, adamw_shapes, masters), c, all);
 }
 
 template <class T>

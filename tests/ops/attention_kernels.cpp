@@ -3,6 +3,7 @@
 #include "kformer/ops/impl/flash_backward.hpp"
 #include "kformer/ops/impl/flash_forward.hpp"
 #include "ops/attention_cases.hpp"
+#include "support/draws.hpp"
 
 namespace kformer::Testing {
 
@@ -11,13 +12,15 @@ BOOST_AUTO_TEST_SUITE(attention_kernels)
 using Case = AttentionCase;
 
 template <class T>
+void test_both(AttentionTensors<T> t) {
+  const auto naive = t.template forward<naive_t<T>, T>();
+  check_forward(kernels<Impl::AttentionForward, Exec>(), t, naive);
+  check_backward(kernels<Impl::AttentionBackward, Exec>(), t, naive);
+}
+
+template <class T>
 void test_both(const std::vector<Case>& cases) {
-  for (const Case& c : cases) {
-    AttentionTensors<T> t(c);
-    const auto naive = t.template forward<naive_t<T>, T>();
-    check_forward(kernels<Impl::AttentionForward, Exec>(), t, naive);
-    check_backward(kernels<Impl::AttentionBackward, Exec>(), t, naive);
-  }
+  for (const Case& c : cases) test_both(AttentionTensors<T>(c));
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(shapes_and_positions, T, Scalars) {
@@ -36,6 +39,26 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(shapes_and_positions, T, Scalars) {
       Case{1, 5, 7, 2, 1, 8, 0},
       Case{1, 521, 521, 1, 1, 8, 8}.causal(),
       Case{1, 75, 1025, 4, 1, 16, 16}.causal().window(300),
+  });
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
+  judge_draws<T>([](Draw& draw) {
+    const std::int64_t kv_heads = draw.any(1, 3), keys = draw.any(1, 70);
+    // A few queries are those of decoding, which has kernels of its own.
+    const std::int64_t queries = draw.one_in(3) ? keys : draw.one_in(3) ? draw.any(1, 4) : draw.any(1, 70);
+    Case c{draw.any(1, 2), queries,         keys,           kv_heads * draw.any(1, 3),
+           kv_heads,       draw.any(1, 40), draw.any(1, 40)};
+    c.options.causal = draw.one_in(2);
+    if (draw.one_in(4)) c = c.window(draw.any(1, 9));
+    if (draw.one_in(4)) c = c.scale(draw.one_of(std::array{0.3, -0.7}));
+    if (draw.one_in(4)) c = c.softcap(5);
+    if (draw.one_in(4))
+      c = c.bias(draw.one_of(std::array{Bias::full, Bias::queries_and_keys, Bias::keys_per_batch}));
+    if (draw.one_in(4)) c = c.alibi();
+    if (draw.one_in(4)) c = c.sinks();
+    if (draw.one_in(6)) c = c.blocks(draw.any(1, 40), draw.any(1, 40));
+    test_both(AttentionTensors<T>(c.spread(draw.spread()), draw.rows(), draw.seed()));
   });
 }
 

@@ -2,6 +2,7 @@
 #include "kformer/ops/cross_entropy.hpp"
 
 #include "ops/cross_entropy_cases.hpp"
+#include "support/draws.hpp"
 #include "support/errors.hpp"
 #include "support/gradient_check.hpp"
 
@@ -21,6 +22,17 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(kernels_match_the_oracle, T, Scalars) {
   for (const CrossEntropyOptions& options : option_sets) check_shapes<T>(short_rows, options, every_kernel());
   for (const CrossEntropyOptions& options : {option_sets.front(), option_sets.back()})
     check_shapes<T>(long_rows, options, every_kernel());
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
+  judge_draws<T>([](Draw& draw) {
+    const auto options = draw.one_of(option_sets);
+    const bool capped = options.softcap > 0;
+    CrossEntropyTensors<T> t({draw.any(1, 30), draw.any(capped ? 2 : 1, draw.one_in(8) ? 1500 : 150)},
+                             draw.one_of(capped ? scales_below_the_cap : scales), draw.seed());
+    t.options = options;
+    check_against_the_oracle(t, every_kernel());
+  });
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(rising_logits_after_impossible_tokens_match_the_oracle, T, Scalars) {

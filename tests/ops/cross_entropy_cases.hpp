@@ -50,8 +50,8 @@ struct CrossEntropyTensors {
   TestTensor<Exec, compute_t<T>> loss, lse, dloss;
   CrossEntropyOptions options{.ignore_index = ignored};
 
-  explicit CrossEntropyTensors(CrossEntropyShape s, double scale = 2.0) {
-    std::mt19937 generator(20260104);
+  explicit CrossEntropyTensors(CrossEntropyShape s, double scale = 2.0, unsigned seed = 20260104) {
+    std::mt19937 generator(seed);
     logits = TestTensor<Exec, T>({s.rows, s.vocabulary}).random(generator, scale);
     dlogits = TestTensor<Exec, T>({s.rows, s.vocabulary});
     targets = TestTensor<Exec, std::int32_t>({s.rows});

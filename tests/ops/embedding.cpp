@@ -2,6 +2,7 @@
 #include "kformer/ops/embedding.hpp"
 
 #include "ops/embedding/reference.hpp"
+#include "support/draws.hpp"
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
 #include "support/gradient_check.hpp"
@@ -26,8 +27,8 @@ struct Tensors {
   TestTensor<Exec, T> weight, y, dy;
   TestTensor<Exec, compute_t<T>> dweight;
 
-  explicit Tensors(Shape s) {
-    std::mt19937 generator(20260105);
+  explicit Tensors(Shape s, unsigned seed = 20260105) {
+    std::mt19937 generator(seed);
     ids = TestTensor<Exec, std::int32_t>({s.rows});
     // One id beyond the vocabulary either way.
     std::uniform_int_distribution<std::int32_t> any(-1, static_cast<std::int32_t>(s.vocabulary));
@@ -71,17 +72,24 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(large_results_are_copies_too, T, Scalars) {
   });
 }
 
+template <class T>
+void check_backward(Tensors<T> t) {
+  using Real = naive_t<T>;
+  const auto naive = ref::embedding_backward(t.ids.template read<Real>(), t.dy.template read<Real>(),
+                                             t.dweight.template read<Real>());
+  test_every_kernel(Impl::EmbeddingBackward{t.ids.ref(), t.dy.ref(), t.dweight.ref()}, {&t.dweight},
+                    [&](const std::string&) { check_close("dweight", t.dweight, naive); });
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_matches_the_oracle, T, Scalars) {
-  for (const Shape shape : shapes) {
-    Tensors<T> t(shape);
-    auto gradient = [&]<class Real>(Real) {
-      return ref::embedding_backward(t.ids.template read<Real>(), t.dy.template read<Real>(),
-                                     t.dweight.template read<Real>());
-    };
-    const auto naive = gradient(naive_t<T>());
-    test_every_kernel(Impl::EmbeddingBackward{t.ids.ref(), t.dy.ref(), t.dweight.ref()}, {&t.dweight},
-                      [&](const std::string&) { check_close("dweight", t.dweight, naive); });
-  }
+  for (const Shape shape : shapes) check_backward(Tensors<T>(shape));
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
+  judge_draws<T>([](Draw& draw) {
+    const Shape shape{draw.any(1, draw.one_in(8) ? 1000 : 60), draw.any(1, 30), draw.any(1, 80)};
+    check_backward(Tensors<T>(shape, draw.seed()));
+  });
 }
 
 BOOST_AUTO_TEST_CASE(backward_adds_rows_in_their_order) {

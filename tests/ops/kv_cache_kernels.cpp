@@ -8,6 +8,7 @@
 #include "kformer/ops/kv_cache_eviction.hpp"
 #include "kformer/ops/kv_cache_int8.hpp"
 #include "ops/kv_cache/reference.hpp"
+#include "support/draws.hpp"
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
 
@@ -249,44 +250,58 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(int8_gives_back_what_was_appended_up_to_half_a_sca
   });
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(attention_mass_matches_the_oracle, T, Scalars) {
+struct MassCase {
+  std::int64_t q_len, kv_len, q_heads, kv_heads, dim;
+  AttentionOptions options;
+};
+
+template <class T>
+void check_mass(const MassCase& c, std::mt19937& generator) {
   using C = compute_t<T>;
+  Tensor<T> q({c.q_len, c.q_heads, c.dim}), k({c.kv_len, c.kv_heads, c.dim});
+  q.random(generator, 0.5);
+  k.random(generator, 0.5);
+  Tensor<C> lse({c.q_heads, c.q_len}), mass({c.kv_heads, c.kv_len});
+  lse.random(generator, 1.0, 3.0);
+  // A query that saw nothing gives nothing. The last q_len masses are replaced, NaN included.
+  const auto drawn = lse.template read<double>().values();
+  lse.fill([&](std::size_t i) { return static_cast<C>(i % 11 == 5 ? -infinity : drawn[i]); });
+  mass.fill([&](std::size_t i) {
+    const bool old = static_cast<std::int64_t>(i) % c.kv_len < c.kv_len - c.q_len;
+    return static_cast<C>(old ? 0.25 * static_cast<double>(i % 5) : nan);
+  });
+  Tensor<std::int32_t> positions({c.kv_heads, c.kv_len});
+  positions.fill([&](std::size_t i) { return static_cast<std::int32_t>(2 * i + i % 2); });
+  using Real = naive_t<C>;
+  const auto naive = ref::kv_attention_mass<Real, C>(q.template read<Real>(), k.template read<Real>(),
+                                                     lse.template read<Real>(), positions.template read<Real>(),
+                                                     mass.template read<Real>(), c.options);
+  test_every_kernel(Impl::KvAttentionMass{q.ref(), k.ref(), lse.ref(), positions.ref(), mass.ref(), c.options},
+                    {&mass}, [&](const std::string&) { check_close("mass", mass, naive); });
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(attention_mass_matches_the_oracle, T, Scalars) {
   std::mt19937 generator(7);
-  struct Case {
-    std::int64_t q_len, kv_len, q_heads, kv_heads, dim;
-    AttentionOptions options;
-  };
-  for (const Case& c : {Case{1, 1, 1, 1, 1, {}},
-                        {1, 113, 8, 2, 64, {}},
-                        {17, 75, 4, 1, 33, {.scale = 0.7}},
-                        {33, 33, 2, 2, 15, {.softcap = 1.5}},
-                        {5, 60, 4, 2, 8, {.window = 9}},
-                        {0, 7, 2, 1, 8, {}},
-                        {3, 7, 2, 1, 0, {}}}) {
-    Tensor<T> q({c.q_len, c.q_heads, c.dim}), k({c.kv_len, c.kv_heads, c.dim});
-    q.random(generator, 0.5);
-    k.random(generator, 0.5);
-    Tensor<C> lse({c.q_heads, c.q_len}), mass({c.kv_heads, c.kv_len});
-    lse.random(generator, 1.0, 3.0);
-    // A query that saw nothing gives nothing. The last q_len masses are replaced, NaN included.
-    const auto drawn = lse.template read<double>().values();
-    lse.fill([&](std::size_t i) { return static_cast<C>(i % 11 == 5 ? -infinity : drawn[i]); });
-    mass.fill([&](std::size_t i) {
-      const bool old = static_cast<std::int64_t>(i) % c.kv_len < c.kv_len - c.q_len;
-      return static_cast<C>(old ? 0.25 * static_cast<double>(i % 5) : nan);
-    });
-    Tensor<std::int32_t> positions({c.kv_heads, c.kv_len});
-    positions.fill([&](std::size_t i) { return static_cast<std::int32_t>(2 * i + i % 2); });
-    const auto expected = [&]<class Real, class Store>(Real, Store) {
-      return ref::kv_attention_mass<Real, Store>(q.template read<Real>(), k.template read<Real>(),
-                                                 lse.template read<Real>(), positions.template read<Real>(),
-                                                 mass.template read<Real>(), c.options);
-    };
-    const auto naive = expected(naive_t<C>(), C());
-    test_every_kernel(
-        Impl::KvAttentionMass{q.ref(), k.ref(), lse.ref(), positions.ref(), mass.ref(), c.options}, {&mass},
-        [&](const std::string&) { check_close("mass", mass, naive); });
-  }
+  for (const MassCase& c : {MassCase{1, 1, 1, 1, 1, {}},
+                            {1, 113, 8, 2, 64, {}},
+                            {17, 75, 4, 1, 33, {.scale = 0.7}},
+                            {33, 33, 2, 2, 15, {.softcap = 1.5}},
+                            {5, 60, 4, 2, 8, {.window = 9}},
+                            {0, 7, 2, 1, 8, {}},
+                            {3, 7, 2, 1, 0, {}}})
+    check_mass<T>(c, generator);
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
+  judge_draws<T>([](Draw& draw) {
+    const std::int64_t kv_len = draw.any(1, 80), kv_heads = draw.any(1, 3);
+    MassCase c{draw.any(1, kv_len), kv_len, kv_heads * draw.any(1, 3), kv_heads, draw.any(1, 64), {}};
+    if (draw.one_in(4)) c.options.scale = 0.7;
+    if (draw.one_in(4)) c.options.softcap = 1.5;
+    if (draw.one_in(4)) c.options.window = draw.any(1, 20);
+    std::mt19937 generator(draw.seed());
+    check_mass<T>(c, generator);
+  });
 }
 
 using Masses = std::tuple<float, double>;

@@ -10,6 +10,7 @@
 
 #include "ops/linear/openblas.hpp"
 #include "ops/linear_cases.hpp"
+#include "support/draws.hpp"
 #include "support/errors.hpp"
 #include "support/gradient_check.hpp"
 #include "support/read_operand.hpp"
@@ -37,6 +38,17 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(forward_matches_the_oracle, T, Scalars) {
     for (const Rows rows : both_rows)
       for (const Added added : every_added)
         test_forward(Tensors<T>(shape, rows), added, scale_of(added), every_kernel);
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
+  judge_draws<T>([](Draw& draw) {
+    const Shape shape{draw.any(1, 40), draw.any(1, 120), draw.any(1, 40), draw.one_in(4) ? draw.any(1, 3) : -1};
+    const auto tensors = [&] { return Tensors<T>(shape, draw.rows(), draw.seed()); };
+    const auto scale = [&] { return draw.one_of(std::array{1.0, -0.75, 0.125}); };
+    test_forward(tensors(), draw.one_of(every_added), scale(), every_kernel);
+    test_backward_input(tensors(), scale(), every_kernel);
+    test_backward_weight(tensors(), scale(), every_kernel);
+  });
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(rows_of_the_residual_have_a_distance_of_their_own, T, Scalars) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/ops/linear_cross_entropy.hpp"
 
+#include "support/draws.hpp"
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
 #include "support/gradient_check.hpp"
@@ -26,8 +27,9 @@ struct Tensors {
   TestTensor<Exec, compute_t<T>> loss, dloss, dweight;
   LinearCrossEntropyOptions options;
 
-  explicit Tensors(Shape s, const LinearCrossEntropyOptions& with = {}) : options(with) {
-    std::mt19937 generator(20261121);
+  explicit Tensors(Shape s, const LinearCrossEntropyOptions& with = {}, unsigned seed = 20261121)
+      : options(with) {
+    std::mt19937 generator(seed);
     x = TestTensor<Exec, T>({s.rows, s.hidden}).random(generator);
     // Logits of a few units, whatever the hidden size.
     const double scale = 2 / std::sqrt(static_cast<double>(s.hidden));
@@ -121,28 +123,39 @@ Expected<Real> composed(const Tensors<T>& t, std::int64_t chunk_rows) {
   return e;
 }
 
+/// Runs with chunks of each size and holds the results against the composed references.
+template <class T>
+void check_chunks(Tensors<T>& t, const std::vector<std::int64_t>& sizes) {
+  const std::vector<Output*> outputs{&t.loss, &t.dx, &t.dweight};
+  const auto expected = composed<oracle_t<T>, oracle_t<T>>(t, t.rows());
+  for (const std::int64_t chunk_rows : sizes)
+    BOOST_TEST_CONTEXT(t.rows() << " rows, " << t.vocabulary() << " words, chunks of " << chunk_rows
+                                << ", soft cap " << t.options.cross_entropy.softcap) {
+      t.options.chunk_rows = chunk_rows;
+      const auto naive = composed<naive_t<T>, T>(t, chunk_rows > 0 ? chunk_rows : t.rows());
+      for (Output* output : outputs) output->reset();
+      t.run();
+      check_close("loss", t.loss, expected.loss, naive.loss);
+      check_close("dx", t.dx, expected.dx, naive.dx);
+      check_close("dweight", t.dweight, expected.dweight, naive.dweight);
+      for (const Output* output : outputs) BOOST_TEST(output->guards_intact());
+    }
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(any_chunks_match_the_composed_oracle, T, Scalars) {
   for (const Shape& shape : shapes)
     for (const CrossEntropyOptions& loss : {CrossEntropyOptions{}, every_option}) {
       Tensors<T> t(shape, {.cross_entropy = loss});
-      const auto expected = composed<oracle_t<T>, oracle_t<T>>(t, shape.rows);
-      for (const std::int64_t chunk_rows : chunk_sizes)
-        BOOST_TEST_CONTEXT(shape.rows << " rows, " << shape.vocabulary << " words, chunks of " << chunk_rows
-                                      << ", soft cap " << loss.softcap) {
-          t.options.chunk_rows = chunk_rows;
-          const auto naive = composed<naive_t<T>, T>(t, chunk_rows > 0 ? chunk_rows : shape.rows);
-          for (Output* output :
-               {static_cast<Output*>(&t.loss), static_cast<Output*>(&t.dx), static_cast<Output*>(&t.dweight)})
-            output->reset();
-          t.run();
-          check_close("loss", t.loss, expected.loss, naive.loss);
-          check_close("dx", t.dx, expected.dx, naive.dx);
-          check_close("dweight", t.dweight, expected.dweight, naive.dweight);
-          for (const Output* output : {static_cast<const Output*>(&t.loss), static_cast<const Output*>(&t.dx),
-                                       static_cast<const Output*>(&t.dweight)})
-            BOOST_TEST(output->guards_intact());
-        }
+      check_chunks(t, chunk_sizes);
     }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
+  judge_draws<T>([](Draw& draw) {
+    const CrossEntropyOptions loss = draw.one_in(2) ? every_option : CrossEntropyOptions{};
+    Tensors<T> t({draw.any(1, 40), draw.any(1, 60), draw.any(2, 150)}, {.cross_entropy = loss}, draw.seed());
+    check_chunks(t, {draw.any(0, t.rows())});
+  });
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(the_loss_alone_has_the_same_bits, T, Scalars) {

@@ -3,6 +3,7 @@
 
 #include "ops/rope/reference.hpp"
 #include "ops/swiglu/reference.hpp"
+#include "support/draws.hpp"
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
 #include "support/read_operand.hpp"
@@ -25,97 +26,110 @@ HostTensor<Real> columns(const HostTensor<Real>& x, std::int64_t first, std::int
   return part;
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(swiglu_matches_the_oracle, T, Scalars) {
-  struct Shape {
-    std::int64_t rows, in, intermediate;
-  };
-  // Few rows, and several tiles either way with parts of tiles at their ends; one with several steps of the sum.
-  for (const Shape s : {Shape{1, 3, 1},
-                        {5, 33, 70},
-                        {32, 64, 160},
-                        {300, 40, 170},
-                        {70, 600, 100},
-                        {0, 4, 5},
-                        {4, 0, 3},
-                        {3, 4, 0}})
-    for (const Rows rows : both_rows) {
-      std::mt19937 generator(20260401);
-      const auto x = TestTensor<Exec, T>({s.rows, s.in}, rows).random(generator);
-      const auto weight = TestTensor<Exec, T>({2 * s.intermediate, s.in}, rows).random(generator, 0.5);
-      TestTensor<Exec, T> gate_up({s.rows, 2 * s.intermediate}, rows), product({s.rows, s.intermediate}, rows);
-      auto forward = [&]<class Real, class Store>() {
-        auto sums = ref::linear_forward<Real, Store>(x.template read<Real>(), weight.template read<Real>(), {},
-                                                     {}, Real(scale));
-        auto result = ref::swiglu_forward<Real, Store>(columns(sums, 0, s.intermediate),
-                                                       columns(sums, s.intermediate, s.intermediate));
-        return std::pair(std::move(sums), std::move(result));
-      };
-      const auto naive = forward.template operator()<naive_t<T>, T>();
-      const Impl::LinearSwigluForward problem{x.ref(), weight.ref(), gate_up.ref(), product.ref(), {scale}};
-      problem.check();
-      test_every_kernel(problem, {&gate_up, &product}, [&](const std::string&) {
-        check_close("gate_up", gate_up, naive.first);
-        check_close("product", product, naive.second);
-      });
-    }
+struct SwigluShape {
+  std::int64_t rows, in, intermediate;
+};
+
+template <class T>
+void check_swiglu(SwigluShape s, Rows rows, unsigned seed) {
+  std::mt19937 generator(seed);
+  const auto x = TestTensor<Exec, T>({s.rows, s.in}, rows).random(generator);
+  const auto weight = TestTensor<Exec, T>({2 * s.intermediate, s.in}, rows).random(generator, 0.5);
+  TestTensor<Exec, T> gate_up({s.rows, 2 * s.intermediate}, rows), product({s.rows, s.intermediate}, rows);
+  using Real = naive_t<T>;
+  const auto sums =
+      ref::linear_forward<Real, T>(x.template read<Real>(), weight.template read<Real>(), {}, {}, Real(scale));
+  const auto naive = ref::swiglu_forward<Real, T>(columns(sums, 0, s.intermediate),
+                                                  columns(sums, s.intermediate, s.intermediate));
+  const Impl::LinearSwigluForward problem{x.ref(), weight.ref(), gate_up.ref(), product.ref(), {scale}};
+  problem.check();
+  test_every_kernel(problem, {&gate_up, &product}, [&](const std::string&) {
+    check_close("gate_up", gate_up, sums);
+    check_close("product", product, naive);
+  });
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(rope_matches_the_oracle, T, Scalars) {
-  struct Shape {
-    std::int64_t batch, seq, in, heads, head_dim, rest;
-  };
+BOOST_AUTO_TEST_CASE_TEMPLATE(swiglu_matches_the_oracle, T, Scalars) {
+  // Few rows, and several tiles either way with parts of tiles at their ends; one with several steps of the sum.
+  for (const SwigluShape s : {SwigluShape{1, 3, 1},
+                              {5, 33, 70},
+                              {32, 64, 160},
+                              {300, 40, 170},
+                              {70, 600, 100},
+                              {0, 4, 5},
+                              {4, 0, 3},
+                              {3, 4, 0}})
+    for (const Rows rows : both_rows) check_swiglu<T>(s, rows, 20260401);
+}
+
+struct RopeShape {
+  std::int64_t batch, seq, in, heads, head_dim, rest;
+};
+
+template <class T>
+void check_rope(RopeShape s, Rows rows, RopeLayout layout, bool with_bias, unsigned seed) {
   constexpr std::int64_t first_position = 3, table_rows = 140;
-  for (const Shape s : {Shape{1, 1, 3, 1, 2, 0},
-                        {2, 5, 33, 3, 10, 7},
-                        {1, 130, 20, 5, 64, 64},
-                        {3, 70, 24, 2, 128, 130},
-                        {2, 35, 600, 3, 16, 30},
-                        {2, 3, 8, 0, 4, 9},
-                        {2, 3, 8, 2, 0, 9},
-                        {0, 3, 8, 2, 4, 0}})
+  std::mt19937 generator(seed);
+  const std::int64_t out = s.heads * s.head_dim + s.rest, tokens = s.batch * s.seq;
+  const auto x = TestTensor<Exec, T>({tokens, s.in}, rows).random(generator);
+  const auto weight = TestTensor<Exec, T>({out, s.in}, rows).random(generator, 0.5);
+  const auto bias = TestTensor<Exec, T>({out}).random(generator);
+  TestTensor<Exec, T> y({tokens, out}, rows);
+  const auto tables = ref::rope_tables<double, double>(table_rows, s.head_dim / 2, {});
+  const auto table = [&](const HostTensor<double>& values) {
+    return TestTensor<Exec, compute_t<T>>({table_rows, s.head_dim / 2}).fill([&](std::size_t i) {
+      return values.values()[i];
+    });
+  };
+  const auto cos = table(tables.cos), sin = table(tables.sin);
+  Impl::LinearRopeForward problem{x.ref(),
+                                  weight.ref(),
+                                  {},
+                                  y.ref(),
+                                  cos.ref(),
+                                  sin.ref(),
+                                  {s.heads, s.seq, first_position, layout, {scale}}};
+  if (with_bias) problem.bias = bias.ref();
+  problem.check();
+  using Real = naive_t<T>;
+  auto naive = ref::linear_forward<Real, T>(x.template read<Real>(), weight.template read<Real>(),
+                                            read_operand<Real>(problem.bias), {}, Real(scale));
+  HostTensor<Real> heads({s.batch, s.seq, s.heads, s.head_dim});
+  const auto each = [&](auto f) {
+    for (std::int64_t token = 0; token < tokens; ++token)
+      for (std::int64_t c = 0; c < s.heads * s.head_dim; ++c)
+        f(naive(token, c), heads(token / s.seq, token % s.seq, c / s.head_dim, c % s.head_dim));
+  };
+  each([](const Real& sum, Real& head) { head = sum; });
+  heads = ref::rope_rotate<Real, T>(heads, cos.template read<Real>(), sin.template read<Real>(), {},
+                                    first_position, layout, +1);
+  each([](Real& sum, const Real& head) { sum = head; });
+  test_every_kernel(problem, {&y}, [&](const std::string&) { check_close("y", y, naive); });
+}
+
+constexpr RopeLayout both_layouts[] = {RopeLayout::half_split, RopeLayout::interleaved};
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(rope_matches_the_oracle, T, Scalars) {
+  for (const RopeShape s : {RopeShape{1, 1, 3, 1, 2, 0},
+                            {2, 5, 33, 3, 10, 7},
+                            {1, 130, 20, 5, 64, 64},
+                            {3, 70, 24, 2, 128, 130},
+                            {2, 35, 600, 3, 16, 30},
+                            {2, 3, 8, 0, 4, 9},
+                            {2, 3, 8, 2, 0, 9},
+                            {0, 3, 8, 2, 4, 0}})
     for (const Rows rows : both_rows)
-      for (const auto layout : {RopeLayout::half_split, RopeLayout::interleaved})
-        for (const bool with_bias : {false, true}) {
-          std::mt19937 generator(20260402);
-          const std::int64_t out = s.heads * s.head_dim + s.rest, tokens = s.batch * s.seq;
-          const auto x = TestTensor<Exec, T>({tokens, s.in}, rows).random(generator);
-          const auto weight = TestTensor<Exec, T>({out, s.in}, rows).random(generator, 0.5);
-          const auto bias = TestTensor<Exec, T>({out}).random(generator);
-          TestTensor<Exec, T> y({tokens, out}, rows);
-          const auto tables = ref::rope_tables<double, double>(table_rows, s.head_dim / 2, {});
-          const auto table = [&](const HostTensor<double>& values) {
-            return TestTensor<Exec, compute_t<T>>({table_rows, s.head_dim / 2}).fill([&](std::size_t i) {
-              return values.values()[i];
-            });
-          };
-          const auto cos = table(tables.cos), sin = table(tables.sin);
-          Impl::LinearRopeForward problem{x.ref(),
-                                          weight.ref(),
-                                          {},
-                                          y.ref(),
-                                          cos.ref(),
-                                          sin.ref(),
-                                          {s.heads, s.seq, first_position, layout, {scale}}};
-          if (with_bias) problem.bias = bias.ref();
-          problem.check();
-          auto forward = [&]<class Real, class Store>() {
-            auto sums = ref::linear_forward<Real, Store>(x.template read<Real>(), weight.template read<Real>(),
-                                                         read_operand<Real>(problem.bias), {}, Real(scale));
-            HostTensor<Real> heads({s.batch, s.seq, s.heads, s.head_dim});
-            const auto each = [&](auto f) {
-              for (std::int64_t token = 0; token < tokens; ++token)
-                for (std::int64_t c = 0; c < s.heads * s.head_dim; ++c)
-                  f(sums(token, c), heads(token / s.seq, token % s.seq, c / s.head_dim, c % s.head_dim));
-            };
-            each([](const Real& sum, Real& head) { head = sum; });
-            heads = ref::rope_rotate<Real, Store>(heads, cos.template read<Real>(), sin.template read<Real>(),
-                                                  {}, first_position, layout, +1);
-            each([](Real& sum, const Real& head) { sum = head; });
-            return sums;
-          };
-          const auto naive = forward.template operator()<naive_t<T>, T>();
-          test_every_kernel(problem, {&y}, [&](const std::string&) { check_close("y", y, naive); });
-        }
+      for (const auto layout : both_layouts)
+        for (const bool with_bias : {false, true}) check_rope<T>(s, rows, layout, with_bias, 20260402);
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
+  judge_draws<T>([](Draw& draw) {
+    check_swiglu<T>({draw.any(1, 40), draw.any(1, 120), draw.any(1, 60)}, draw.rows(), draw.seed());
+    const RopeShape shape{draw.any(1, 2), draw.any(1, 30),     draw.any(1, 100),
+                          draw.any(1, 4), 2 * draw.any(1, 20), draw.any(0, 30)};
+    check_rope<T>(shape, draw.rows(), draw.one_of(both_layouts), draw.one_in(2), draw.seed());
+  });
 }
 
 // The product over the gate, as inference has it.

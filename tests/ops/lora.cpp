@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "support/draws.hpp"
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
 #include "support/gradient_check.hpp"
@@ -112,21 +113,38 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(forward_matches_the_oracle, T, Scalars) {
       for (const Added added : every_added) test_forward(Tensors<T>(c, rows), added);
 }
 
+template <class T>
+void test_backward_input(Tensors<T> t) {
+  using Real = naive_t<T>;
+  const Impl::LoraBackwardInput problem{t.weight.ref(), t.a.ref(),   t.parts(),
+                                        t.dy.ref(),     t.dxa.ref(), t.dx.ref()};
+  problem.check();
+  const auto naive =
+      ref::lora_backward_input<Real, T>(t.weight.template read<Real>(), t.a.template read<Real>(),
+                                        t.template tensors<Real>(), t.dy.template read<Real>());
+  test_every_kernel(problem, {&t.dxa, &t.dx}, [&](const std::string&) {
+    check_close("dxa", t.dxa, naive.low);
+    check_close("dx", t.dx, naive.full);
+  });
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_input_matches_the_oracle, T, Scalars) {
   for (const Case& c : cases)
-    for (const Rows rows : both_rows) {
-      Tensors<T> t(c, rows);
-      const Impl::LoraBackwardInput problem{t.weight.ref(), t.a.ref(),   t.parts(),
-                                            t.dy.ref(),     t.dxa.ref(), t.dx.ref()};
-      problem.check();
-      const auto naive = ref::lora_backward_input<naive_t<T>, T>(
-          t.weight.template read<naive_t<T>>(), t.a.template read<naive_t<T>>(),
-          t.template tensors<naive_t<T>>(), t.dy.template read<naive_t<T>>());
-      test_every_kernel(problem, {&t.dxa, &t.dx}, [&](const std::string&) {
-        check_close("dxa", t.dxa, naive.low);
-        check_close("dx", t.dx, naive.full);
-      });
+    for (const Rows rows : both_rows) test_backward_input(Tensors<T>(c, rows));
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
+  judge_draws<T>([](Draw& draw) {
+    Case c{draw.any(1, 40), draw.any(1, 100), 0, {}};
+    for (std::int64_t parts = draw.any(1, 3); parts > 0; --parts) {
+      const std::int64_t gap = draw.any(0, 9), columns = draw.any(1, 40);
+      c.parts.push_back({c.out + gap, columns, draw.any(1, 20), draw.one_of(std::array{0.5, -1.5, 2.0})});
+      c.out += gap + columns;
     }
+    c.out += draw.any(0, 9);
+    test_forward(Tensors<T>(c, draw.rows(), draw.seed()), draw.one_of(every_added));
+    test_backward_input(Tensors<T>(c, draw.rows(), draw.seed()));
+  });
 }
 
 BOOST_AUTO_TEST_CASE(reference_by_hand) {

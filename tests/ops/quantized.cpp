@@ -3,6 +3,7 @@
 
 #include "ops/quantized/reference.hpp"
 #include "ops/quantized_cases.hpp"
+#include "support/draws.hpp"
 #include "support/errors.hpp"
 #include "support/read_operand.hpp"
 #include "support/references.hpp"
@@ -20,50 +21,68 @@ const std::vector<Shape> shapes{{7, 32, 1},    {1, 64, 49},  {3, 576, 7},  {5, 1
                                 {4, 1536, 33}, {33, 257, 7}, {1, 700, 70}, {100, 64, 50}, {9, 300, 130},
                                 {8, 1, 5},     {0, 32, 3},   {4, 0, 3},    {4, 32, 0}};
 
+enum class Added { nothing, residual, to_y };
+
+template <class T>
+void check_linear(QuantizedFormat format, Shape s, Activations activations, Added added, unsigned seed) {
+  std::mt19937 generator(seed);
+  const auto rows = added == Added::residual ? Rows::packed : Rows::strided;
+  const auto x = TestTensor<Exec, T>({s.rows, s.in}, rows).random(generator);
+  const auto weight = QuantizedWeights(format, s.out, s.in).random(generator);
+  const auto residual = TestTensor<Exec, T>({s.rows, s.out}).random(generator);
+  TestTensor<Exec, T> y({s.rows, s.out}, rows);
+  if (added == Added::to_y) y.random(generator);
+  Impl::QuantizedLinearForward problem{
+      x.ref(), weight.matrix(), {}, y.ref(), {activations, added == Added::nothing ? 1.0 : -0.75}};
+  if (added == Added::residual) problem.residual = residual.ref();
+  if (added == Added::to_y) problem.residual = y.ref();
+  problem.check();
+  using Real = naive_t<T>;
+  auto inputs = x.template read<Real>();
+  if (activations == Activations::int8)
+    inputs = ref::int8_activations<compute_t<T>, Real, T>(inputs, Impl::activation_group(format));
+  const auto naive =
+      ref::linear_forward<Real, T>(inputs, ref::dequantize<Real, T>(weight.matrix()), {},
+                                   read_operand<Real>(problem.residual), Real(problem.options.scale));
+  BOOST_TEST_CONTEXT(to_string(format) << (activations == Activations::full ? " full" : " int8"))
+  test_every_kernel(problem, {&y}, [&](const std::string&) { check_close("y", y, naive); });
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(linear_matches_the_oracle, T, Scalars) {
   unsigned seed = 20261121;
   for (const QuantizedFormat format : quantized_formats)
     for (const Shape s : shapes)
       for (const auto activations : activations_with(format))
-        for (const int added : {0, 1, 2}) {
-          std::mt19937 generator(seed++);
-          const auto rows = added == 1 ? Rows::packed : Rows::strided;
-          const auto x = TestTensor<Exec, T>({s.rows, s.in}, rows).random(generator);
-          const auto weight = QuantizedWeights(format, s.out, s.in).random(generator);
-          const auto residual = TestTensor<Exec, T>({s.rows, s.out}).random(generator);
-          TestTensor<Exec, T> y({s.rows, s.out}, rows);
-          if (added == 2) y.random(generator);
-          Impl::QuantizedLinearForward problem{
-              x.ref(), weight.matrix(), {}, y.ref(), {activations, added == 0 ? 1.0 : -0.75}};
-          if (added == 1) problem.residual = residual.ref();
-          if (added == 2) problem.residual = y.ref();
-          problem.check();
-          const auto forward = [&]<class Real, class Store>() {
-            auto inputs = x.template read<Real>();
-            if (activations == Activations::int8)
-              inputs = ref::int8_activations<compute_t<T>, Real, Store>(inputs, Impl::activation_group(format));
-            return ref::linear_forward<Real, Store>(inputs, ref::dequantize<Real, Store>(weight.matrix()), {},
-                                                    read_operand<Real>(problem.residual),
-                                                    Real(problem.options.scale));
-          };
-          const auto naive = forward.template operator()<naive_t<T>, T>();
-          BOOST_TEST_CONTEXT(to_string(format) << (activations == Activations::full ? " full" : " int8"))
-          test_every_kernel(problem, {&y}, [&](const std::string&) { check_close("y", y, naive); });
-        }
+        for (const auto added : {Added::nothing, Added::residual, Added::to_y})
+          check_linear<T>(format, s, activations, added, seed++);
+}
+
+template <class T>
+void check_conversion(QuantizedFormat format, std::int64_t rows, std::int64_t cols, std::mt19937& generator) {
+  const auto weight = QuantizedWeights(format, rows, cols).random(generator);
+  TestTensor<Exec, T> y({rows, cols});
+  const auto naive = ref::dequantize<naive_t<T>, T>(weight.matrix());
+  const Impl::Dequantize problem{weight.matrix(), y.ref()};
+  problem.check();
+  test_every_kernel(problem, {&y}, [&](const std::string&) { check_close("y", y, naive); });
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(conversions_match_the_oracle, T, Scalars) {
   std::mt19937 generator(3);
   for (const QuantizedFormat format : quantized_formats)
     for (const std::int64_t cols : {1, 32, 33, 64, 300, 576})
-      for (const std::int64_t rows : {0, 1, 5}) {
-        const auto weight = QuantizedWeights(format, rows, cols).random(generator);
-        TestTensor<Exec, T> y({rows, cols});
-        const auto naive = ref::dequantize<naive_t<T>, T>(weight.matrix());
-        const Impl::Dequantize problem{weight.matrix(), y.ref()};
-        problem.check();
-        test_every_kernel(problem, {&y}, [&](const std::string&) { check_close("y", y, naive); });
-      }
+      for (const std::int64_t rows : {0, 1, 5}) check_conversion<T>(format, rows, cols, generator);
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
+  judge_draws<T>([](Draw& draw) {
+    const QuantizedFormat format = draw.one_of(quantized_formats);
+    const Shape shape{draw.any(1, 40), draw.any(1, draw.one_in(4) ? 600 : 100), draw.any(1, 60)};
+    check_linear<T>(format, shape, draw.one_of(activations_with(format)),
+                    draw.one_of(std::array{Added::nothing, Added::residual, Added::to_y}), draw.seed());
+    std::mt19937 generator(draw.seed());
+    check_conversion<T>(format, draw.any(1, 6), draw.any(1, 400), generator);
+  });
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(embedding_takes_rows_and_gives_nan_outside, T, Scalars) {

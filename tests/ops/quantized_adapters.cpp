@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "ops/quantized/reference.hpp"
 #include "ops/quantized_cases.hpp"
+#include "support/draws.hpp"
 #include "support/errors.hpp"
 #include "support/read_operand.hpp"
 #include "support/references.hpp"
@@ -39,60 +40,75 @@ HostTensor<Real> expected_sum(const HostTensor<Real>& left, const HostTensor<Rea
   return y;
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(forward_adds_the_terms, T, Scalars) {
+template <class T>
+void check_forward(QuantizedFormat format, Shape s, bool residual, unsigned seed) {
   using Real = naive_t<T>;
+  std::mt19937 generator(seed);
+  const auto tensor = [&](std::int64_t r, std::int64_t c) {
+    return TestTensor<Exec, T>({r, c}, residual ? Rows::packed : Rows::strided).random(generator);
+  };
+  const auto x = tensor(s.rows, s.in), xa = tensor(s.rows, s.rank), b = tensor(s.out, s.rank),
+             added = tensor(s.rows, s.out);
+  const auto weight = QuantizedWeights(format, s.out, s.in).random(generator);
+  TestTensor<Exec, T> y({s.rows, s.out});
+  const double scale = residual ? 1 : -0.75;
+  const Impl::QuantizedLinearForward problem{x.ref(),
+                                             weight.matrix(),
+                                             residual ? added.ref() : TensorRef{},
+                                             y.ref(),
+                                             {Activations::full, scale},
+                                             {xa.ref(), b.ref()}};
+  problem.check();
+  const auto naive = expected_sum<Real, T>(x.template read<Real>(), ref::dequantize<Real, T>(weight.matrix()),
+                                           xa.template read<Real>(), b.template read<Real>(), true,
+                                           read_operand<Real>(problem.residual), scale);
+  BOOST_TEST_CONTEXT(to_string(format) << " of " << s.rows << " rows")
+  test_every_kernel(problem, {&y}, [&](const std::string&) { check_close("y", y, naive); });
+}
+
+template <class T>
+void check_backward(QuantizedFormat format, Shape s, bool more, unsigned seed) {
+  using Real = naive_t<T>;
+  std::mt19937 generator(seed);
+  const auto tensor = [&](std::int64_t r, std::int64_t c) {
+    return TestTensor<Exec, T>({r, c}, more ? Rows::packed : Rows::strided).random(generator);
+  };
+  const auto dy = tensor(s.rows, s.out), dxa = tensor(s.rows, s.rank), a = tensor(s.rank, s.in);
+  const auto weight = QuantizedWeights(format, s.out, s.in).random(generator);
+  TestTensor<Exec, T> dx({s.rows, s.in});
+  if (more) dx.random(generator);
+  const double scale = more ? 1 : -0.75;
+  const Impl::QuantizedLinearBackwardInput problem{
+      weight.matrix(), dy.ref(), dx.ref(), {scale}, {dxa.ref(), a.ref()}, more ? dx.ref() : TensorRef{}};
+  problem.check();
+  const auto naive = expected_sum<Real, T>(dy.template read<Real>(), ref::dequantize<Real, T>(weight.matrix()),
+                                           dxa.template read<Real>(), a.template read<Real>(), false,
+                                           read_operand<Real>(problem.addend), scale);
+  BOOST_TEST_CONTEXT(to_string(format) << " of " << s.rows << " rows")
+  test_every_kernel(problem, {&dx}, [&](const std::string&) { check_close("dx", dx, naive); });
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(forward_adds_the_terms, T, Scalars) {
   unsigned seed = 20261201;
   for (const QuantizedFormat format : quantized_formats)
     for (const Shape s : shapes)
-      for (const bool residual : {false, true}) {
-        std::mt19937 generator(seed++);
-        const auto tensor = [&](std::int64_t r, std::int64_t c) {
-          return TestTensor<Exec, T>({r, c}, residual ? Rows::packed : Rows::strided).random(generator);
-        };
-        const auto x = tensor(s.rows, s.in), xa = tensor(s.rows, s.rank), b = tensor(s.out, s.rank),
-                   added = tensor(s.rows, s.out);
-        const auto weight = QuantizedWeights(format, s.out, s.in).random(generator);
-        TestTensor<Exec, T> y({s.rows, s.out});
-        const double scale = residual ? 1 : -0.75;
-        const Impl::QuantizedLinearForward problem{x.ref(),
-                                                   weight.matrix(),
-                                                   residual ? added.ref() : TensorRef{},
-                                                   y.ref(),
-                                                   {Activations::full, scale},
-                                                   {xa.ref(), b.ref()}};
-        problem.check();
-        const auto naive = expected_sum<Real, T>(
-            x.template read<Real>(), ref::dequantize<Real, T>(weight.matrix()), xa.template read<Real>(),
-            b.template read<Real>(), true, read_operand<Real>(problem.residual), scale);
-        BOOST_TEST_CONTEXT(to_string(format) << " of " << s.rows << " rows")
-        test_every_kernel(problem, {&y}, [&](const std::string&) { check_close("y", y, naive); });
-      }
+      for (const bool residual : {false, true}) check_forward<T>(format, s, residual, seed++);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_adds_the_terms_and_what_was_there, T, Scalars) {
-  using Real = naive_t<T>;
   unsigned seed = 20261202;
   for (const QuantizedFormat format : quantized_formats)
     for (const Shape s : shapes)
-      for (const bool more : {false, true}) {
-        std::mt19937 generator(seed++);
-        const auto tensor = [&](std::int64_t r, std::int64_t c) {
-          return TestTensor<Exec, T>({r, c}, more ? Rows::packed : Rows::strided).random(generator);
-        };
-        const auto dy = tensor(s.rows, s.out), dxa = tensor(s.rows, s.rank), a = tensor(s.rank, s.in);
-        const auto weight = QuantizedWeights(format, s.out, s.in).random(generator);
-        TestTensor<Exec, T> dx({s.rows, s.in});
-        if (more) dx.random(generator);
-        const double scale = more ? 1 : -0.75;
-        const Impl::QuantizedLinearBackwardInput problem{
-            weight.matrix(), dy.ref(), dx.ref(), {scale}, {dxa.ref(), a.ref()}, more ? dx.ref() : TensorRef{}};
-        problem.check();
-        const auto naive = expected_sum<Real, T>(
-            dy.template read<Real>(), ref::dequantize<Real, T>(weight.matrix()), dxa.template read<Real>(),
-            a.template read<Real>(), false, read_operand<Real>(problem.addend), scale);
-        BOOST_TEST_CONTEXT(to_string(format) << " of " << s.rows << " rows")
-        test_every_kernel(problem, {&dx}, [&](const std::string&) { check_close("dx", dx, naive); });
-      }
+      for (const bool more : {false, true}) check_backward<T>(format, s, more, seed++);
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
+  judge_draws<T>([](Draw& draw) {
+    const Shape shape{draw.any(1, 40), draw.any(1, draw.one_in(4) ? 600 : 100), draw.any(1, 60),
+                      draw.any(1, 20)};
+    check_forward<T>(draw.one_of(quantized_formats), shape, draw.one_in(2), draw.seed());
+    check_backward<T>(draw.one_of(quantized_formats), shape, draw.one_in(2), draw.seed());
+  });
 }
 
 BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {

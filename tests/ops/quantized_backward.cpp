@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "ops/quantized/reference.hpp"
 #include "ops/quantized_cases.hpp"
+#include "support/draws.hpp"
 #include "support/errors.hpp"
 #include "support/references.hpp"
 
@@ -48,6 +49,14 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(matches_the_oracle, T, Scalars) {
       Operands<T>(format, s, Rows::strided, seed++).check_every_kernel(1);
       Operands<T>(format, s, Rows::packed, seed++).check_every_kernel(-0.75);
     }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
+  judge_draws<T>([](Draw& draw) {
+    const Shape shape{draw.any(1, 40), draw.any(1, draw.one_in(4) ? 600 : 100), draw.any(1, 60)};
+    Operands<T>(draw.one_of(quantized_formats), shape, draw.rows(), draw.seed())
+        .check_every_kernel(draw.one_of(std::array{1.0, -0.75}));
+  });
 }
 
 // Tiles of the full size, several of them either way, and several steps along the sum.

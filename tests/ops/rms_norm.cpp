@@ -6,6 +6,7 @@
 
 #include "kformer/ops/impl/launch.hpp"
 #include "ops/rms_norm_cases.hpp"
+#include "support/draws.hpp"
 #include "support/errors.hpp"
 #include "support/gradient_check.hpp"
 #include "support/large_matrix.hpp"
@@ -29,6 +30,15 @@ BOOST_AUTO_TEST_CASE(the_norm_is_that_of_the_sum_as_stored) { test_norm_of_the_s
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_matches_the_oracle, T, Scalars) {
   for (const RowShape shape : shapes)
     for (const bool fused : {false, true}) test_backward<T>(shape, fused, Rows::strided, every_kernel);
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
+  judge_draws<T>([](Draw& draw) {
+    const RowShape shape{draw.any(1, 20), draw.any(1, 150)};
+    const bool fused = draw.one_in(2);
+    test_forward<T>(shape, fused, draw.rows(), every_kernel, draw.seed());
+    test_backward<T>(shape, fused, draw.rows(), every_kernel, draw.seed());
+  });
 }
 
 using WideScalars = std::tuple<float, bf16, double>;

@@ -2,6 +2,7 @@
 #include "kformer/ops/rope.hpp"
 
 #include "ops/rope_cases.hpp"
+#include "support/draws.hpp"
 #include "support/errors.hpp"
 #include "support/gradient_check.hpp"
 
@@ -25,6 +26,14 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(forward_matches_the_oracle, T, Scalars) {
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_matches_the_oracle, T, Scalars) {
   for (const Shape shape : shapes) test_rotation<Impl::RopeBackward, T>(shape, -1, Rows::strided, every_kernel);
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
+  judge_draws<T>([](Draw& draw) {
+    const Shape shape{draw.any(1, 3), draw.any(1, 12), draw.any(1, 5), draw.any(1, 2), 2 * draw.any(1, 70)};
+    test_rotation<Impl::RopeForward, T>(shape, +1, draw.rows(), every_kernel, draw.seed());
+    test_rotation<Impl::RopeBackward, T>(shape, -1, draw.rows(), every_kernel, draw.seed());
+  });
 }
 
 using TableScalars = std::tuple<float, double>;

@@ -18,6 +18,8 @@ struct Shape {
 
 enum class Positions { consecutive, shared, arbitrary };
 
+constexpr unsigned usual_seed = 20260102;
+
 template <class T>
 struct Tensors {
   static constexpr std::int64_t table_rows = 60;
@@ -26,8 +28,8 @@ struct Tensors {
   TestTensor<Exec, compute_t<T>> cos, sin;
   TestTensor<Exec, std::int32_t> positions;
 
-  Tensors(Shape s, Positions kind, Rows rows = Rows::strided) {
-    std::mt19937 generator(20260102);
+  Tensors(Shape s, Positions kind, Rows rows = Rows::strided, unsigned seed = usual_seed) {
+    std::mt19937 generator(seed);
     q = TestTensor<Exec, T>({s.batch, s.seq, s.q_heads, s.head_dim}, rows).random(generator);
     k = TestTensor<Exec, T>({s.batch, s.seq, s.kv_heads, s.head_dim}, rows).random(generator, 3.0);
     const auto tables = ref::rope_tables<double, double>(table_rows, s.head_dim / 2, {});
@@ -55,10 +57,10 @@ struct Tensors {
 };
 
 template <class Problem, class T, class Test>
-void test_rotation(Shape shape, int direction, Rows rows, Test test) {
+void test_rotation(Shape shape, int direction, Rows rows, Test test, unsigned seed = usual_seed) {
   for (const auto kind : {Positions::consecutive, Positions::shared, Positions::arbitrary})
     for (const auto layout : {RopeLayout::half_split, RopeLayout::interleaved}) {
-      Tensors<T> t(shape, kind, rows);
+      Tensors<T> t(shape, kind, rows, seed);
       auto expected = [&]<class Real, class Store>(const TestTensor<Exec, T>& x) {
         return t.template rotated<Real, Store>(x.template read<Real>(), layout, direction);
       };

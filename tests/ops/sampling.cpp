@@ -2,6 +2,7 @@
 #include "kformer/ops/sampling.hpp"
 
 #include "ops/sampling_run.hpp"
+#include "support/draws.hpp"
 
 namespace kformer::Testing {
 namespace ref = kformer::Impl::reference;
@@ -196,6 +197,15 @@ BOOST_AUTO_TEST_CASE(random_numbers_are_those_of_the_paper) {
   BOOST_TEST(Impl::scaled_below(std::uint64_t{3} << 40, std::uint64_t{1} << 63) == std::uint64_t{3} << 39);
 }
 
+template <class T>
+void check_log_probabilities(SamplingTensors<T>& t) {
+  const auto naive = ref::token_log_probabilities<compute_t<T>, naive_t<T>>(t.logits.template read<double>(),
+                                                                            t.tokens.template read<double>());
+  test_every_kernel(Impl::TokenLogProbabilities{t.logits.ref(), t.tokens.ref(), t.log_probabilities.ref()},
+                    {&t.log_probabilities},
+                    [&](const std::string&) { check_close("log_probabilities", t.log_probabilities, naive); });
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(log_probabilities_match_the_oracle, T, Scalars) {
   std::mt19937 generator(20260602);
   for (const std::int64_t vocabulary : {1, 5, 33, 1025}) {
@@ -209,15 +219,19 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(log_probabilities_match_the_oracle, T, Scalars) {
                                     std::numeric_limits<std::int32_t>::min(),
                                     0};
     t.tokens.fill([&](std::size_t i) { return ids[i]; });
-    const auto expect = [&]<class Real>(Real) {
-      return ref::token_log_probabilities<compute_t<T>, Real>(t.logits.template read<double>(),
-                                                              t.tokens.template read<double>());
-    };
-    test_every_kernel(Impl::TokenLogProbabilities{t.logits.ref(), t.tokens.ref(), t.log_probabilities.ref()},
-                      {&t.log_probabilities}, [&](const std::string&) {
-                        check_close("log_probabilities", t.log_probabilities, expect(naive_t<T>()));
-                      });
+    check_log_probabilities(t);
   }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
+  judge_draws<T>([](Draw& draw) {
+    const std::int64_t vocabulary = draw.any(1, draw.one_in(8) ? 1500 : 150);
+    SamplingTensors<T> t{draw.any(1, 20), vocabulary, 0};
+    std::mt19937 generator(draw.seed());
+    t.randomise(generator, draw.spread());
+    t.tokens.fill([&](std::size_t) { return static_cast<std::int32_t>(draw.any(0, vocabulary - 1)); });
+    check_log_probabilities(t);
+  });
 }
 
 BOOST_AUTO_TEST_CASE(log_probabilities_by_hand) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/ops/standard_attention.hpp"
 
+#include "support/draws.hpp"
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
 #include "support/gradient_check.hpp"
@@ -178,6 +179,26 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(backward_matches_the_oracle, T, Scalars) {
     save_probabilities(t);
     check_backward(t);
   }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
+  judge_draws<T>([](Draw& draw) {
+    const std::int64_t kv_heads = draw.any(1, 3), keys = draw.any(1, 60);
+    Case c{draw.any(1, 2),
+           draw.one_in(3) ? keys : draw.any(1, 60),
+           keys,
+           kv_heads * draw.any(1, 3),
+           kv_heads,
+           draw.any(1, 40),
+           draw.any(1, 40),
+           draw.one_of(std::array{AttentionOptions{}, causal, window, both}),
+           draw.one_of(std::array{Mask::none, Mask::full, Mask::per_batch, Mask::per_head, Mask::per_query}),
+           draw.spread()};
+    Tensors<T> t(c, draw.seed());
+    check_forward(t);
+    save_probabilities(t);
+    check_backward(t);
+  });
 }
 
 // The oracle computes nothing from a hidden key; agreement with it shows that the NaN did not spread.

@@ -2,6 +2,7 @@
 #include "kformer/ops/swiglu.hpp"
 
 #include "ops/swiglu_cases.hpp"
+#include "support/draws.hpp"
 #include "support/errors.hpp"
 #include "support/gradient_check.hpp"
 #include "support/large_matrix.hpp"
@@ -23,6 +24,15 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(forward_matches_the_oracle, T, Scalars) {
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_matches_the_oracle, T, Scalars) {
   for (const double scale : {2.0, 300.0})
     for (const RowShape shape : shapes) test_backward<T>(shape, scale, Rows::strided, every_kernel);
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
+  judge_draws<T>([](Draw& draw) {
+    const RowShape shape{draw.any(1, 20), draw.any(1, 150)};
+    const double scale = draw.one_in(4) ? 300 : draw.spread();
+    test_forward<T>(shape, scale, draw.rows(), every_kernel, draw.seed());
+    test_backward<T>(shape, scale, draw.rows(), every_kernel, draw.seed());
+  });
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(gates_of_any_size_give_the_limits, T, Scalars) {

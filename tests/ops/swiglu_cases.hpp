@@ -12,12 +12,14 @@
 namespace kformer::Testing::swiglu_cases {
 namespace ref = kformer::Impl::reference;
 
+constexpr unsigned usual_seed = 20260103;
+
 template <class T>
 struct Tensors {
   TestTensor<Exec, T> gate, up, y, dy, dgate, dup;
 
-  explicit Tensors(RowShape s, double scale = 2.0, Rows rows = Rows::strided) {
-    std::mt19937 generator(20260103);
+  explicit Tensors(RowShape s, double scale = 2.0, Rows rows = Rows::strided, unsigned seed = usual_seed) {
+    std::mt19937 generator(seed);
     auto make = [&] { return TestTensor<Exec, T>({s.rows, s.hidden}, rows); };
     gate = make().random(generator, scale);
     up = make().random(generator);
@@ -39,16 +41,16 @@ struct Tensors {
 };
 
 template <class T, class Test>
-void test_forward(RowShape shape, double scale, Rows rows, Test test) {
-  Tensors<T> t(shape, scale, rows);
+void test_forward(RowShape shape, double scale, Rows rows, Test test, unsigned seed = usual_seed) {
+  Tensors<T> t(shape, scale, rows, seed);
   const auto naive = t.template forward<naive_t<T>, T>();
   test(Impl::SwigluForward{t.gate.ref(), t.up.ref(), t.y.ref()}, std::vector<Output*>{&t.y},
        [&](const std::string&) { check_close("y", t.y, naive); });
 }
 
 template <class T, class Test>
-void test_backward(RowShape shape, double scale, Rows rows, Test test) {
-  Tensors<T> t(shape, scale, rows);
+void test_backward(RowShape shape, double scale, Rows rows, Test test, unsigned seed = usual_seed) {
+  Tensors<T> t(shape, scale, rows, seed);
   const auto naive = t.template backward<naive_t<T>, T>();
   const Impl::SwigluBackward problem{t.gate.ref(), t.up.ref(), t.dy.ref(), t.dgate.ref(), t.dup.ref()};
   test(problem, std::vector<Output*>{&t.dgate, &t.dup}, [&](const std::string&) {

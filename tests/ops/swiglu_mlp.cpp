@@ -2,6 +2,7 @@
 #include "kformer/ops/swiglu_mlp.hpp"
 
 #include "ops/swiglu/reference.hpp"
+#include "support/draws.hpp"
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
 #include "support/gradient_check.hpp"
@@ -24,8 +25,8 @@ struct Tensors {
   TestTensor<Exec, T> x, weight_gate_up, weight_down, gate_up, product, y, dy, dproduct, dgate_up, dx;
   TestTensor<Exec, compute_t<T>> dweight_gate_up, dweight_down;
 
-  explicit Tensors(Shape s) {
-    std::mt19937 generator(20260106);
+  explicit Tensors(Shape s, unsigned seed = 20260106) {
+    std::mt19937 generator(seed);
     auto make = [](std::int64_t rows, std::int64_t columns) { return TestTensor<Exec, T>({rows, columns}); };
     x = make(s.rows, s.hidden).random(generator);
     weight_gate_up = make(2 * s.intermediate, s.hidden).random(generator);
@@ -110,24 +111,30 @@ Expected<Real> composed(const Tensors<T>& t) {
   return e;
 }
 
+template <class T>
+void check_block(const Tensors<T>& t) {
+  const auto naive = composed<naive_t<T>, T>(t);
+  t.forward();
+  t.backward();
+  check_close("gate_up", t.gate_up, naive.gate_up);
+  check_close("product", t.product, naive.product);
+  check_close("y", t.y, naive.y);
+  check_close("dgate_up", t.dgate_up, naive.dgate_up);
+  check_close("dx", t.dx, naive.dx);
+  check_close("dweight_gate_up", t.dweight_gate_up, naive.dweight_gate_up);
+  check_close("dweight_down", t.dweight_down, naive.dweight_down);
+  for (const auto* output : {&t.gate_up, &t.product, &t.y, &t.dproduct, &t.dgate_up, &t.dx})
+    BOOST_TEST(output->guards_intact());
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(block_matches_the_composed_oracle, T, Scalars) {
-  for (const auto& shape : shapes) {
-    const Tensors<T> t(shape);
-    const auto naive = composed<naive_t<T>, T>(t);
-    t.forward();
-    t.backward();
-    check_close("gate_up", t.gate_up, naive.gate_up);
-    check_close("product", t.product, naive.product);
-    check_close("y", t.y, naive.y);
-    check_close("dgate_up", t.dgate_up, naive.dgate_up);
-    check_close("dx", t.dx, naive.dx);
-    check_close("dweight_gate_up", t.dweight_gate_up, naive.dweight_gate_up);
-    check_close("dweight_down", t.dweight_down, naive.dweight_down);
-    for (const Output* output : {static_cast<const Output*>(&t.gate_up), static_cast<const Output*>(&t.product),
-                                 static_cast<const Output*>(&t.y), static_cast<const Output*>(&t.dproduct),
-                                 static_cast<const Output*>(&t.dgate_up), static_cast<const Output*>(&t.dx)})
-      BOOST_TEST(output->guards_intact());
-  }
+  for (const auto& shape : shapes) check_block(Tensors<T>(shape));
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
+  judge_draws<T>([](Draw& draw) {
+    check_block(Tensors<T>({draw.any(1, 20), draw.any(1, 70), draw.any(1, 50)}, draw.seed()));
+  });
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(buffers_may_be_written_over, T, Scalars) {

@@ -3,6 +3,7 @@
 
 #include "ops/quantized/reference.hpp"
 #include "ops/quantized_cases.hpp"
+#include "support/draws.hpp"
 #include "support/errors.hpp"
 #include "support/references.hpp"
 
@@ -169,65 +170,73 @@ BOOST_AUTO_TEST_CASE(scales_may_change_within_a_row) {
   }
 }
 
+template <class T>
+void check_activations(std::int64_t rows, std::int64_t in, std::mt19937& generator) {
+  const auto x = TestTensor<Exec, T>({rows, in}).random(generator);
+  TestTensor<Exec, T> y({rows, in});
+  const auto naive = ref::int8_activations<compute_t<T>, naive_t<T>, T>(x.template read<naive_t<T>>(), 0);
+  const Impl::TernaryActivations problem{x.ref(), y.ref()};
+  problem.check();
+  test_every_kernel(problem, {&y}, [&](const std::string&) { check_close("y", y, naive); });
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(activations_match_the_oracle, T, Scalars) {
   std::mt19937 generator(12);
   for (const std::int64_t in : {0, 1, 33, 700})
-    for (const std::int64_t rows : {0, 1, 6}) {
-      const auto x = TestTensor<Exec, T>({rows, in}).random(generator);
-      TestTensor<Exec, T> y({rows, in});
-      const auto naive = ref::int8_activations<compute_t<T>, naive_t<T>, T>(x.template read<naive_t<T>>(), 0);
-      const Impl::TernaryActivations problem{x.ref(), y.ref()};
-      problem.check();
-      test_every_kernel(problem, {&y}, [&](const std::string&) { check_close("y", y, naive); });
-    }
+    for (const std::int64_t rows : {0, 1, 6}) check_activations<T>(rows, in, generator);
+}
+
+struct Shape {
+  std::int64_t rows, in, out;
+};
+
+template <class T>
+void check_training(Shape s, QuantizedFormat format, std::mt19937& generator) {
+  using Real = naive_t<T>;
+  const auto x = TestTensor<Exec, T>({s.rows, s.in}).random(generator);
+  const auto weight = TestTensor<Exec, T>({s.out, s.in}).random(generator, 0.1);
+  const auto dy = TestTensor<Exec, T>({s.rows, s.out}).random(generator);
+  const TestTensor<Exec, T> y({s.rows, s.out}), dx({s.rows, s.in});
+  const auto dweight = TestTensor<Exec, compute_t<T>>({s.out, s.in}).random(generator);
+  const TernaryLinearOptions options{format};
+  const auto bytes =
+      workspace_of(ternary_linear_forward_workspace_bytes<T>(Exec(), s.rows, s.in, s.out, options));
+  const auto more =
+      workspace_of(ternary_linear_backward_workspace_bytes<T>(Exec(), s.rows, s.in, s.out, options));
+  auto expected_dweight = dweight.template read<Real>();
+  ternary_linear_forward(Exec(), x.template view<2>(), weight.template view<2>(), y.template view<2>(), options,
+                         bytes);
+  ternary_linear_backward(Exec(), x.template view<2>(), weight.template view<2>(), dy.template view<2>(),
+                          dx.template view<2>(), dweight.template view<2>(), options, more);
+  Exec().fence("kformer::Testing::ternary");
+  QuantizedWeights packed(format, s.out, s.in);
+  const auto of_mean = workspace_of(ternary_quantize_workspace_bytes(Exec(), packed.output()));
+  ternary_quantize(Exec(), weight.template view<2>(), packed.output(), of_mean);
+  Exec().fence("kformer::Testing::ternary");
+  const auto w = ref::dequantize<Real, T>(packed.matrix());
+  const auto inputs = ref::int8_activations<compute_t<T>, Real, T>(x.template read<Real>(), 0);
+  const auto gradient = ref::linear_backward_weight(inputs, dy.template read<Real>());
+  for (std::size_t i = 0; i < gradient.values().size(); ++i)
+    expected_dweight.values()[i] += gradient.values()[i];
+  check_close("y", y, ref::linear_forward<Real, T>(inputs, w, {}, {}));
+  check_close("dx", dx, ref::linear_backward_input<Real, T>(w, dy.template read<Real>()));
+  check_close("dweight", dweight, expected_dweight);
+  for (const bool intact : {y.guards_intact(), dx.guards_intact(), dweight.guards_intact()}) BOOST_TEST(intact);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(training_goes_straight_through, T, Scalars) {
   std::mt19937 generator(13);
-  struct Shape {
-    std::int64_t rows, in, out;
-  };
   for (const Shape s : {Shape{5, 300, 17}, {1, 256, 3}, {33, 64, 40}, {0, 32, 3}})
-    for (const QuantizedFormat format : ternary_formats) {
-      const auto x = TestTensor<Exec, T>({s.rows, s.in}).random(generator);
-      const auto weight = TestTensor<Exec, T>({s.out, s.in}).random(generator, 0.1);
-      const auto dy = TestTensor<Exec, T>({s.rows, s.out}).random(generator);
-      const TestTensor<Exec, T> y({s.rows, s.out}), dx({s.rows, s.in});
-      const auto dweight = TestTensor<Exec, compute_t<T>>({s.out, s.in}).random(generator);
-      const TernaryLinearOptions options{format};
-      const auto bytes =
-          workspace_of(ternary_linear_forward_workspace_bytes<T>(Exec(), s.rows, s.in, s.out, options));
-      const auto more =
-          workspace_of(ternary_linear_backward_workspace_bytes<T>(Exec(), s.rows, s.in, s.out, options));
-      const auto before = dweight.template read<oracle_t<T>>();
-      ternary_linear_forward(Exec(), x.template view<2>(), weight.template view<2>(), y.template view<2>(),
-                             options, bytes);
-      ternary_linear_backward(Exec(), x.template view<2>(), weight.template view<2>(), dy.template view<2>(),
-                              dx.template view<2>(), dweight.template view<2>(), options, more);
-      Exec().fence("kformer::Testing::ternary");
-      QuantizedWeights packed(format, s.out, s.in);
-      const auto of_mean = workspace_of(ternary_quantize_workspace_bytes(Exec(), packed.output()));
-      ternary_quantize(Exec(), weight.template view<2>(), packed.output(), of_mean);
-      Exec().fence("kformer::Testing::ternary");
-      const auto run = [&]<class Real, class Store>() {
-        const auto w = ref::dequantize<Real, Store>(packed.matrix());
-        const auto inputs = ref::int8_activations<compute_t<T>, Real, Store>(x.template read<Real>(), 0);
-        struct All {
-          HostTensor<Real> y, dx, dweight;
-        } all{ref::linear_forward<Real, Store>(inputs, w, {}, {}),
-              ref::linear_backward_input<Real, Store>(w, dy.template read<Real>()),
-              ref::linear_backward_weight(inputs, dy.template read<Real>())};
-        for (std::size_t i = 0; i < before.values().size(); ++i)
-          all.dweight.values()[i] += static_cast<Real>(before.values()[i]);
-        return all;
-      };
-      const auto naive = run.template operator()<naive_t<T>, T>();
-      check_close("y", y, naive.y);
-      check_close("dx", dx, naive.dx);
-      check_close("dweight", dweight, naive.dweight);
-      for (const bool intact : {y.guards_intact(), dx.guards_intact(), dweight.guards_intact()})
-        BOOST_TEST(intact);
-    }
+    for (const QuantizedFormat format : ternary_formats) check_training<T>(s, format, generator);
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
+  judge_draws<T>([](Draw& draw) {
+    std::mt19937 generator(draw.seed());
+    check_activations<T>(draw.any(1, 6), draw.any(1, 400), generator);
+    const Shape shape{draw.any(1, 40), draw.any(1, draw.one_in(4) ? 600 : 100), draw.any(1, 60)};
+    check_training<T>(shape, draw.one_of(ternary_formats), generator);
+  });
 }
 
 BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {

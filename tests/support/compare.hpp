@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <sstream>
 #include <string>
 
@@ -33,6 +35,15 @@ struct Comparison {
   long double share = 0;  ///< the largest share of a limit that was used
 };
 
+/// What the rule said of some tensors.
+struct Tally {
+  std::int64_t tensors = 0, rejected = 0;
+  long double share = 0;  ///< the largest of a limit
+};
+
+/// Where `compare` counts its verdicts, if anywhere: draws.hpp sets it.
+inline Tally* counted_in = nullptr;
+
 /// Judges `out`, stored as S, by the rule of kformer/core/tolerance.hpp. `naive` is the computation in T, either with its
 /// expected errors or, where codes are discrete, as one sample.
 template <class S, class Real, class Naive>
@@ -52,6 +63,11 @@ Comparison compare(const kformer::Impl::HostTensor<Real>& out, const kformer::Im
       text << "\n  [" << i << "] got " << o[i] << ", expected " << r[i] << " ± " << limits.of(i);
       ++shown;
     }
+  if (counted_in) {
+    ++counted_in->tensors;
+    counted_in->rejected += !verdict.ok();
+    counted_in->share = std::max(counted_in->share, verdict.share);
+  }
   return {verdict.ok(), text.str(), verdict.share};
 }
 
