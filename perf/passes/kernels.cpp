@@ -45,7 +45,7 @@ void rotate_half(const RotateHalfArguments& p, std::int64_t first_row, std::int6
   const std::int64_t ahead = elements_ahead<T>(p.x);
   for (std::int64_t row = first_row; row < end; ++row) {
     const T* x = row_of<T>(p.x, row);
-    const RowWriter<T> y(p.y, row);
+    const RowWriter<T, 2> y(p.y, row);
     for (std::int64_t first = 0; first < p.columns; first += 2 * p.half) {
       const std::int64_t second = first + p.half;
       for_each_vector<C>(p.half, [&](std::int64_t i, auto part) __attribute__((always_inline)) {

@@ -340,7 +340,7 @@ BOOST_AUTO_TEST_CASE(reference_by_hand) {
 BOOST_AUTO_TEST_CASE(gradients_match_finite_differences) {
   for (const bool fused : {false, true}) {
     const RowShape shape{7, 33};
-    Tensors<double> t(shape, fused), direction(shape, fused, 7);
+    Tensors<double> t(shape, fused), direction(shape, fused, Rows::strided, 7);
     const auto x0 = t.x.read<double>(), w0 = t.weight.read<double>(), r0 = t.residual.read<double>();
     const auto ux = direction.x.read<double>(), uw = direction.weight.read<double>(),
                ur = direction.residual.read<double>();

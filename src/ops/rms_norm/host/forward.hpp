@@ -94,7 +94,7 @@ KFORMER_SIMD_INLINE void norm_row(const RmsNormForwardArguments& p, std::int64_t
   const NormInput<T, fused> in = norm_input<T, fused>(p, row);
   const T* weight = static_cast<const T*>(p.weight);
   const host::HeadStrides& s = p.strides;
-  const RowWriter<T> sum(p.sum, row), y(p.y, s.token(row), s.head(row) * s.y);
+  const RowWriter<T, fused ? 2 : 1> sum(p.sum, row), y(p.y, s.token(row), s.head(row) * s.y);
   const Vector<C> first = splat(scale.power), second = splat(scale.rest);
   for_each_vector<C>(p.hidden, [&](std::int64_t i, auto part) __attribute__((always_inline)) {
     __builtin_prefetch(in.x + i + ahead.x, 0, 2);

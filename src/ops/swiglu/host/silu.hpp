@@ -76,7 +76,7 @@ void swiglu_backward(const SwigluBackwardArguments& p, const Block& block) {
     const T *gate = row_of<T>(p.gate, row) + block.first_column,
             *up = row_of<T>(p.up, row) + block.first_column;
     const T* dy = row_of<T>(p.dy, row) + block.first_column;
-    const RowWriter<T> dgate(p.dgate, row, block.first_column), dup(p.dup, row, block.first_column);
+    const RowWriter<T, 2> dgate(p.dgate, row, block.first_column), dup(p.dup, row, block.first_column);
     for_each_vector<C>(block.columns, [&](std::int64_t i, auto part) __attribute__((always_inline)) {
       __builtin_prefetch(gate + i + gate_ahead, 0, 2);
       __builtin_prefetch(up + i + up_ahead, 0, 2);
