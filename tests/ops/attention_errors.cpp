@@ -22,6 +22,30 @@ BOOST_AUTO_TEST_CASE(workspace_errors) {
       "dout[1,3,4,8] dq[1,3,4,8] dk[1,5,3,8] dv[1,5,3,8]; expected the heads of k to divide those of q");
 }
 
+// The usual tiles of such heads exceed Kokkos' scratch memory: smaller ones do not, or the error says so.
+BOOST_AUTO_TEST_CASE(portable_kernels_take_heads_whose_tiles_fit) {
+  if (!Impl::is_host_space<Exec>) return;
+  const ForcedKernels portable("attention:kokkos");
+  AttentionTensors<double> wide({1, 2, 3, 1, 1, 60000, 8});
+  const auto naive = wide.forward<naive_t<double>, double>();
+  const auto forward = [](const auto& t) {
+    attention_forward(Exec(), t.q.template view<4>(), t.k.template view<4>(), t.v.template view<4>(),
+                      t.out.template view<4>(), t.lse.template view<3>());
+    Exec().fence("kformer::Testing::attention_errors");
+  };
+  forward(wide);
+  check_close("out", wide.out, naive.out);
+  const AttentionTensors<float> wider({1, 1, 1, 1, 1, 5000000, 8});
+  try {
+    forward(wider);
+    BOOST_ERROR("there is scratch memory of more than a gigabyte");
+  } catch (const NotSupported& error) {
+    const std::string text = error.what();
+    BOOST_TEST(text.starts_with("kformer::attention: heads of so many features need "), text);
+    BOOST_TEST(text.ends_with("; use smaller heads"), text);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
   AttentionTensors<float> t({1, 3, 5, 4, 2, 8, 6});
   const std::string operands = "q[1,3,4,8] k[1,5,2,8] v[1,5,2,6] out[1,3,4,6] lse[1,4,3]";

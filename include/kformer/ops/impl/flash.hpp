@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <string>
+
+#include "kformer/core/error.hpp"
 #include "kformer/ops/impl/fast_exp.hpp"
 #include "kformer/ops/impl/flash_scores.hpp"
 #include "kformer/ops/impl/matmul.hpp"
@@ -232,24 +235,28 @@ class ScratchTiles {
 };
 
 /// The edge of the square tile of scores: the largest of 64, 32, 16 whose tiles (`elements(edge)` in all) fit
-/// the fast scratch of a device. The host takes 64: its scratch is cached memory.
+/// the fast scratch of a device, or any scratch of a host, which is cached memory.
 template <class Exec, class C, class Elements>
 int flash_tile(Elements elements) {
-  if constexpr (!is_host_space<Exec>)
-    for (int edge = 64; edge >= 16; edge /= 2)
-      if (elements(edge) * sizeof(C) + 64 <= std::size_t(Kokkos::TeamPolicy<Exec>::scratch_size_max(0)) ||
-          edge == 16)
-        return edge;
-  return 64;
+  const std::size_t most = Kokkos::TeamPolicy<Exec>::scratch_size_max(is_host_space<Exec> ? 1 : 0);
+  constexpr int least = RegisterBlock<Exec, C>::cols < 16 ? 16 : RegisterBlock<Exec, C>::cols;
+  for (int edge = 64; edge > least; edge /= 2)
+    if (elements(edge) * sizeof(C) + 64 <= most) return edge;
+  return least;
 }
 
 /// A policy of `league` teams with scratch for `elements`, handed out one by one: tiles at an edge cost less
 /// than others.
+/// \throws NotSupported if Kokkos has less scratch
 template <class Exec, class C>
 auto flash_policy(const Exec& exec, std::int64_t league, std::int64_t elements, int& level) {
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>;
   const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(C) + 64;
   level = bytes <= std::size_t(Policy::scratch_size_max(0)) ? 0 : 1;
+  if (const std::size_t most = Policy::scratch_size_max(level); bytes > most)
+    throw NotSupported("kformer::attention: heads of so many features need " + std::to_string(bytes) +
+                       " bytes of scratch memory for a tile, but Kokkos has " + std::to_string(most) +
+                       "; use smaller heads");
   Policy policy = is_host_space<Exec> ? Policy(exec, static_cast<int>(league), 1)
                                       : Policy(exec, static_cast<int>(league), 8, 32);
   policy.set_scratch_size(level, Kokkos::PerTeam(bytes));
