@@ -56,12 +56,11 @@ struct Options {
     const bool model_in_place = has.deck_of_call && !has.overrides_of_model;
     app.footer(std::string(kokkos_help) + exit_code_help);
     app.add_option(model_in_place ? "MODEL" : "DECK", deck,
-                   model_in_place
-                       ? "Input deck (TOML; docs/decks.md explains the keys), or a model: a folder or file "
-                         "of a checkpoint, or the name of a published one"
-                       : "Input deck (TOML); docs/decks.md explains the keys")
-        ->option_text(model_in_place ? "DECK | MODEL" : "DECK");
-    if (has.prompts) app.add_option("PROMPT", prompts, "With a model: texts to continue, or to answer");
+                   model_in_place ? "Published model by name, folder or file of one, or input deck (TOML)"
+                                  : "Input deck (TOML); docs/decks.md explains the keys")
+        ->type_name("");
+    if (has.prompts)
+      app.add_option("PROMPT", prompts, "With a model: texts to continue, or to answer")->type_name("");
     app.add_option("-s,--set", line.deck.overrides, "Override a key: table.key=VALUE, may be repeated")
         ->type_name("KEY=VALUE")
         ->expected(1)

@@ -61,7 +61,7 @@ void judge_draws(Judge judge) {
   counted_in = nullptr;
   namespace framework = boost::unit_test::framework;
   const auto suite = framework::current_test_case().p_parent_id;
-  BOOST_TEST_MESSAGE(framework::get<boost::unit_test::test_suite>(suite).p_name
+  BOOST_TEST_MESSAGE(framework::get<boost::unit_test::test_suite>(suite).p_name.get()
                      << ' ' << to_string(dtype_of<T>) << ": " << tally.tensors << " tensors, " << tally.rejected
                      << " rejected, at most " << static_cast<double>(tally.share) << " of a limit");
 }
