@@ -17,6 +17,7 @@
 
 #include "app/address_space.hpp"
 #include "app/say.hpp"
+#include "app/terminal.hpp"
 #include "kformer/core/error.hpp"
 
 namespace kformer::drivers {
@@ -95,7 +96,7 @@ int guarded(const std::function<int()>& run) {
     // A fault of a deck begins with its place.
     const bool said =
         code == exit_deck && std::string_view(error.what()).find("error: ") != std::string_view::npos;
-    say(stderr, "{}{}\n", said ? "" : "error: ", error.what());
+    say(stderr, "{}{}\n", said ? "" : "error: ", printable(error.what()));
     return code;
   };
   try {
@@ -106,7 +107,7 @@ int guarded(const std::function<int()>& run) {
     return fail(error, exit_io);
   } catch (const std::filesystem::filesystem_error& error) {
     std::fflush(stdout);
-    say(stderr, "error: cannot use '{}': {}\n", error.path1().string(), error.code().message());
+    say(stderr, "error: cannot use '{}': {}\n", printable(error.path1().string()), error.code().message());
     return exit_io;
   } catch (const std::exception& error) {
     if (const auto text = out_of_memory_text(error)) return fail(OutOfMemory(*text), exit_out_of_memory);

@@ -7,7 +7,6 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <string_view>
 
 #include "app/say.hpp"
 
@@ -30,6 +29,22 @@ std::size_t width_of(std::FILE* stream) {
 }
 
 }  // namespace
+
+std::string printable(std::string_view text) {
+  std::string shown;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool usual = byte == '\n' || byte == '\t' || (byte >= 0x20 && byte != 0x7f);
+    // U+0080 to U+009F in UTF-8.
+    const bool second_set =
+        byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) - 0x80u < 0x20;
+    if (usual && !second_set)
+      shown += text[i];
+    else
+      shown += fmt::format("\\x{:02x}", second_set ? static_cast<unsigned char>(text[++i]) : byte);
+  }
+  return shown;
+}
 
 bool shows_colour(std::FILE* stream) {
   const char* forbidden = std::getenv("NO_COLOR");

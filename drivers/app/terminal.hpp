@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 /// \file
 /// What a program shows on a terminal, and not in logs: colours, and progress on a line that is written over.
@@ -13,6 +14,10 @@ namespace kformer::drivers {
 
 /// Whether a stream is a terminal that shows colours: neither NO_COLOR nor TERM=dumb forbids them.
 bool shows_colour(std::FILE* stream);
+
+/// The text with "\x1b" in the place of a control character: names in files of others may hold orders to a terminal. Ends of lines
+/// and tabs stay.
+std::string printable(std::string_view text);
 
 /// How a text is coloured.
 enum class Tone { plain, good, doubtful, bad };

@@ -92,6 +92,13 @@ const std::string what_to_do =
     "; run smaller cases, free memory, or raise the limit on it (ulimit -v, or that of the container or the "
     "batch system)";
 
+BOOST_AUTO_TEST_CASE(errors_give_no_orders_to_a_terminal) {
+  const ScratchDirectory folder;
+  const Ended ended(folder, []() -> int { throw FileError("a\x1b[31mb\tc\n\x7f\xc2\x9b\xc3\xa4\r"); });
+  BOOST_TEST(ended.exited_with(drivers::exit_io));
+  BOOST_TEST(ended.said == "error: a\\x1b[31mb\tc\n\\x7f\\x9b\xc3\xa4\\x0d\n", ended.said);
+}
+
 BOOST_AUTO_TEST_CASE(an_allocation_that_fails_is_out_of_memory) {
   const ScratchDirectory folder;
   const Ended standard(folder, []() -> int { throw std::bad_alloc(); });
