@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from .compare import Comparison, compare
-from .layout import folded, wrapped
+from .layout import folded, in_columns, wrapped
 from .reader import Groups, open_results
 from .samples import METRICS
 from .series import run_label
@@ -52,7 +52,7 @@ def run(groups: Groups, options: argparse.Namespace) -> int:
     constant, table = _table(found)
     float_format = "{:.4g}".format if found.metric == "error" else "{:.3f}".format
     print(constant)
-    print(table.to_string(index=False, float_format=float_format, na_rep="-"))
+    print(in_columns(table, float_format=float_format))
     print()
     for note in found.notes:
         print(wrapped(note))

@@ -5,7 +5,7 @@ import argparse
 
 import pandas as pd
 
-from .layout import folded, wrapped
+from .layout import folded, in_columns, wrapped
 from .reader import Groups
 from .series import (
     case_frame,
@@ -38,7 +38,7 @@ def _print_table(table: pd.DataFrame) -> None:
     constant, rest = folded(table)
     if constant:
         print(constant)
-    print(rest.to_string(index=False, formatters=FORMATS, float_format="{:.3f}".format, na_rep="-"))
+    print(in_columns(rest, formatters=FORMATS, float_format="{:.3f}".format))
 
 
 def _print_crossovers(table: pd.DataFrame) -> None:
