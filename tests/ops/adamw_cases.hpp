@@ -210,7 +210,7 @@ HostTensor<Real> joined(const List& list, Array array) {
 }
 
 template <class T>
-void check_step(AdamWModel<T> model, const AdamWCase& c, const AdamWKernels& all) {
+void check_step(const AdamWModel<T>& model, const AdamWCase& c, const AdamWKernels& all) {
   using C = compute_t<T>;
   using R = oracle_t<T>;
   const auto m_of = [](const auto& state) { return state.m; };
