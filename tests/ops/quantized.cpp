@@ -67,6 +67,19 @@ void check_conversion(QuantizedFormat format, std::int64_t rows, std::int64_t co
   test_every_kernel(problem, {&y}, [&](const std::string&) { check_close("y", y, naive); });
 }
 
+// Weights of ±d, whose codes are 9 and 7: a shift by 8 that is not in the sum of integers leaves roundings.
+BOOST_AUTO_TEST_CASE(sums_of_8_bit_activations_are_exact) {
+  std::vector<int> bytes(18, 0x79);
+  bytes[0] = 0x66, bytes[1] = 0x2a;
+  const auto weight = weights_of_bytes(QuantizedFormat::q4_0, 1, 32, bytes);
+  TestTensor<Exec, float> x({7, 32}), y({7, 1});
+  x.fill([](std::size_t i) { return 0.3f + 0.1f * static_cast<float>(i / 32); });
+  const Impl::QuantizedLinearForward problem{x.ref(), weight.matrix(), {}, y.ref(), {Activations::int8, 1}};
+  test_every_kernel(problem, {&y}, [&](const std::string& kernel) {
+    if (kernel.starts_with("simd")) BOOST_TEST(y.read<double>().values() == std::vector<double>(7));
+  });
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(conversions_match_the_oracle, T, Scalars) {
   std::mt19937 generator(3);
   for (const QuantizedFormat format : quantized_formats)

@@ -57,6 +57,26 @@ struct ActivationNumbers {
   }
 };
 
+#if defined(__AVX2__)
+/// The lanes of a sum of products of codes; each has four neighbours.
+inline constexpr int sum_lanes = 8;
+/// `factor` · the sums of the codes of a unit.
+KFORMER_SIMD_INLINE void scaled_sums(const std::int8_t* codes, int factor, std::int16_t* to) {
+  const __m256i pairs =
+      _mm256_maddubs_epi16(_mm256_set1_epi8(1), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes)));
+  const __m256i sums = _mm256_madd_epi16(pairs, _mm256_set1_epi16(static_cast<short>(factor)));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
+                   _mm_packs_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1)));
+}
+#else
+inline constexpr int sum_lanes = 1;
+KFORMER_SIMD_INLINE void scaled_sums(const std::int8_t* codes, int factor, std::int16_t* to) {
+  int sum = 0;
+  for (int i = 0; i < unit_weights; ++i) sum += codes[i];
+  *to = static_cast<std::int16_t>(factor * sum);  // at most 8 · 32 · 127
+}
+#endif
+
 /// The rows of a tile: codes, and what sums of them are multiplied with.
 template <QuantizedFormat kind>
 struct Int8Inputs {
@@ -65,6 +85,7 @@ struct Int8Inputs {
   std::int8_t* codes = nullptr;
   float* scales = nullptr;  ///< per row; of ternary weights
   float* pairs = nullptr;   ///< per unit the scale, and what offsets are multiplied with; of other weights
+  std::int16_t* shifts = nullptr;   ///< per unit −shift · the sums of its codes, by lanes; of Q4_0
   std::int64_t* sums_to = nullptr;  ///< of the codes before each block, and of all; of ternary weights
 
   void lay_out(Scratch& scratch, std::int64_t inner, int rows) {
@@ -77,6 +98,7 @@ struct Int8Inputs {
       sums_to = scratch.take<std::int64_t>(rows * (blocks + 1));
     } else {
       pairs = scratch.take<float>(2 * rows * groups);
+      if constexpr (Blocks<kind>::shift != 0) shifts = scratch.take<std::int16_t>(rows * groups * sum_lanes);
     }
   }
 
@@ -95,10 +117,11 @@ struct Int8Inputs {
       for (std::int64_t g = 0; g < groups; ++g) {
         const ActivationNumbers numbers(x + g * unit_weights, unit_weights);
         const std::int32_t sum = numbers.encode(x + g * unit_weights, unit_weights, to + g * unit_weights);
-        constexpr int factor = Blocks<kind>::has_offset ? 1 : -Blocks<kind>::shift;
         float* pair = pairs + 2 * (row * groups + g);
         pair[0] = numbers.scale;
-        pair[1] = numbers.scale * static_cast<float>(factor * sum);
+        pair[1] = Blocks<kind>::has_offset ? numbers.scale * static_cast<float>(sum) : 0;
+        if constexpr (Blocks<kind>::shift != 0)
+          scaled_sums(to + g * unit_weights, -Blocks<kind>::shift, shifts + (row * groups + g) * sum_lanes);
       }
     }
   }

@@ -39,6 +39,9 @@ KFORMER_SIMD_INLINE IntegerSums widened_sums(IntegerSums sums) {
   return adds_four ? sums : _mm256_madd_epi16(sums, _mm256_set1_epi16(1));
 }
 KFORMER_SIMD_INLINE IntegerSums added(IntegerSums a, IntegerSums b) { return _mm256_add_epi32(a, b); }
+KFORMER_SIMD_INLINE IntegerSums load_sums(const std::int16_t* from) {
+  return _mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
 /// `value` as one of the sums, which are 0 otherwise.
 KFORMER_SIMD_INLINE IntegerSums one_sum(std::int32_t value) {
   return _mm256_zextsi128_si256(_mm_cvtsi32_si128(value));
@@ -94,6 +97,7 @@ KFORMER_SIMD_INLINE void add_products(IntegerSums& sums, const Codes& weights, c
 }
 KFORMER_SIMD_INLINE IntegerSums widened_sums(IntegerSums sums) { return sums; }
 KFORMER_SIMD_INLINE IntegerSums added(IntegerSums a, IntegerSums b) { return a + b; }
+KFORMER_SIMD_INLINE IntegerSums load_sums(const std::int16_t* from) { return *from; }
 KFORMER_SIMD_INLINE IntegerSums one_sum(std::int32_t value) { return value; }
 
 using DoubleSums = double;
@@ -131,21 +135,29 @@ KFORMER_SIMD_INLINE float total_of(FloatSums a, FloatSums b) { return a + b; }
 template <QuantizedFormat kind, int rows>
 KFORMER_SIMD_INLINE void int8_dot(const std::uint8_t* weights, const Int8Inputs<kind>& x, int row, float* to,
                                   std::int64_t ld) {
+  constexpr bool has_shift = Blocks<kind>::shift != 0;
   FloatSums sum[2][rows] = {};
-  NumberPair shifted[rows] = {};  // of interest are the second ones
+  NumberPair offsets[rows] = {};  // of interest are the second ones
   const std::int8_t* codes = x.codes + row * x.ld;
   const float* pairs = x.pairs + row * 2 * x.groups;
+  const std::int16_t* shifts = nullptr;
+  if constexpr (has_shift) shifts = x.shifts + row * x.groups * sum_lanes;
   const auto add = [&](std::int64_t g, FloatSums(&to_sum)[rows]) __attribute__((always_inline)) {
     const std::uint8_t* block = weights + g * Blocks<kind>::bytes;
     const Codes w = codes_of<kind, 0>(block);
     const NumberPair numbers = pair_of<kind>(block);
     KFORMER_SIMD_UNROLL
     for (int r = 0; r < rows; ++r) {
-      IntegerSums products{};
+      // A shift of the codes is larger than what it leaves of their sum: in floats it would cost digits.
+      IntegerSums products{}, shift{};
+      if constexpr (has_shift) shift = load_sums(shifts + (r * x.groups + g) * sum_lanes);
+      if constexpr (adds_four) products = shift;
       add_products<kind>(products, w, codes + r * x.ld + g * unit_weights);
+      products = widened_sums(products);
+      if constexpr (has_shift && !adds_four) products = added(products, shift);
       const NumberPair scaled = numbers * load_pair(pairs + 2 * (r * x.groups + g));
-      add_scaled(to_sum[r], widened_sums(products), scaled);
-      if constexpr (kind != QuantizedFormat::q8_0) shifted[r] += scaled;
+      add_scaled(to_sum[r], products, scaled);
+      if constexpr (Blocks<kind>::has_offset) offsets[r] += scaled;
     }
   };
   std::int64_t g = 0;
@@ -155,7 +167,7 @@ KFORMER_SIMD_INLINE void int8_dot(const std::uint8_t* weights, const Int8Inputs<
   }
   if (g < x.groups) add(g, sum[0]);
   KFORMER_SIMD_UNROLL
-  for (int r = 0; r < rows; ++r) to[r * ld] = total_of(sum[0][r], sum[1][r]) + second_of(shifted[r]);
+  for (int r = 0; r < rows; ++r) to[r * ld] = total_of(sum[0][r], sum[1][r]) + second_of(offsets[r]);
 }
 
 /// Rows of ternary weights that share a pass over `rows` rows of x: enough independent sums to hide the latency
