@@ -82,9 +82,13 @@ Generation DeckGenerator::generate(const GenerationTask& task) {
   }
   measurement.kernels = names.text();
   note_memory(measurement);
-  if (checks(task) && measurement.status == CaseStatus::unchecked)
-    check_if_possible(measurement,
-                      [&] { m_check->judge(*m_engine, generation, [&] { return task.stop && task.stop(); }); });
+  if (!checks(task) || measurement.status != CaseStatus::unchecked) return generation;
+  const auto check = [&] { m_check->judge(*m_engine, generation, [&] { return task.stop && task.stop(); }); };
+  // Other ranks wait for one whose check fails alone: that ends them all.
+  if (m_plan.task().decoder.tensor)
+    check();
+  else
+    check_if_possible(measurement, check);
   return generation;
 }
 

@@ -43,6 +43,16 @@ class Draw {
   std::mt19937 m_generator;
 };
 
+/// What `compare` says while it lives.
+struct Counting {
+  Tally tally;
+
+  Counting() { counted_in = &tally; }
+  ~Counting() { counted_in = nullptr; }
+  Counting(const Counting&) = delete;
+  Counting& operator=(const Counting&) = delete;
+};
+
 /// Calls `judge(draw)` for one problem after another, and says what `compare` made of their tensors. The environment may set
 /// KFORMER_DRAWS, the number of problems, and KFORMER_SEED.
 template <class T, class Judge>
@@ -53,12 +63,11 @@ void judge_draws(Judge judge) {
   };
   const std::int64_t draws = setting("KFORMER_DRAWS", 10);
   Draw draw(static_cast<std::uint32_t>(setting("KFORMER_SEED", 1)));
-  Tally tally;
-  counted_in = &tally;
+  Counting counting;
   for (std::int64_t n = 0; n < draws; ++n) BOOST_TEST_CONTEXT("draw " << n) {
       judge(draw);
     }
-  counted_in = nullptr;
+  const Tally& tally = counting.tally;
   namespace framework = boost::unit_test::framework;
   const auto suite = framework::current_test_case().p_parent_id;
   BOOST_TEST_MESSAGE(framework::get<boost::unit_test::test_suite>(suite).p_name.get()
