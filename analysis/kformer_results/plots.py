@@ -108,7 +108,7 @@ def draw_memory(axes: Axes, frame: pd.DataFrame, direction: str) -> None:
 
 
 def draw_breakdown(axes: Axes, table: pd.DataFrame) -> None:
-    """Stacked bars of the time in each block, with the share of time outside all blocks."""
+    """Stacked bars of the time in each block, with the share of time outside all blocks, and a ring where noise decides."""
     positions = _bar_positions(table)
     left = np.zeros(len(table))
     for index, block in enumerate(table.columns):
@@ -126,15 +126,15 @@ def draw_breakdown(axes: Axes, table: pd.DataFrame) -> None:
             label=block,
         )
         left += width
-    if UNATTRIBUTED in table:
-        share = table[UNATTRIBUTED].fillna(0).to_numpy() * 1e3 / left
-        for y, end, part in zip(positions, left, share):
-            axes.text(end, y, f"  {100 * part:.1f} % un-attributed", va="center", fontsize=9.5, color=GREY)
+    disturbed = np.array([row in table.attrs["noisy"] for row in table.index])
+    axes.plot(left[disturbed], positions[disturbed], **NOISY)
+    for y, end, words in zip(positions, left, _bar_notes(table, left / 1e3, disturbed)):
+        axes.annotate(words, (end, y), xytext=(10, 0), textcoords="offset points", va="center", fontsize=9.5, color=GREY)
     axes.set_yticks(positions, [" ".join((direction, dtype, impl)) for direction, dtype, impl in table.index])
     axes.tick_params(axis="y", length=0)
     axes.invert_yaxis()
     axes.grid(False, axis="y")
-    axes.set_xlim(0, left.max() * 1.2)
+    axes.set_xlim(0, left.max() * (1.35 if disturbed.any() else 1.2))  # room for the notes
     axes.set_xlabel("time per call, profiling pass with fences  [ms]")
     legend_rows = -(-len(table.columns) // 10)  # a panel is ten names wide
     axes.set_title(
@@ -149,6 +149,15 @@ def draw_breakdown(axes: Axes, table: pd.DataFrame) -> None:
         handlelength=1.0,
         columnspacing=1.2,
     )
+
+
+def _bar_notes(table: pd.DataFrame, seconds: np.ndarray, disturbed: np.ndarray) -> list[str]:
+    """What stands behind each bar."""
+    notes = [["noise decides"] if noise else [] for noise in disturbed]
+    if UNATTRIBUTED in table:
+        for note, share in zip(notes, table[UNATTRIBUTED].fillna(0).to_numpy() / seconds):
+            note.insert(0, f"{100 * share:.1f} % un-attributed")
+    return [", ".join(note) for note in notes]
 
 
 def _time_rows(frame: pd.DataFrame) -> list[Row]:
@@ -190,9 +199,12 @@ def _treemap_rows(groups: Groups, frame: pd.DataFrame) -> list[Row]:
     case = times.idxmax()
     kernels = groups["kernels"].to_dataframe() if "kernels" in groups else pd.DataFrame({"case": []})
     root = tree_of(regions[regions["case"] == case], kernels[kernels["case"] == case])
-    words = [str(frame.at[case, name]) for name in ("impl", "dtype", "execution_space") if name in frame]
-    title = f"The case that takes longest, by region and kernel: {' '.join(words)}, sequence length {frame.at[case, 'seq_len']}"
-    return [{"kind": "treemap", "height": 5.0, "panels": [lambda axes: draw_treemap(axes, root, title)]}]
+    words = [str(frame.at[case, name]) for name in ("direction", "dtype", "impl", "execution_space") if name in frame]
+    which = f"{' '.join(words)}, sequence length {frame.at[case, 'seq_len']}"
+    if noisy(frame)[case]:
+        which += "; noise decides its time"
+    title = "The case that takes longest, by region and kernel"
+    return [{"kind": "treemap", "height": 5.0, "panels": [lambda axes: draw_treemap(axes, root, title, which)]}]
 
 
 def _compose(groups: Groups, frame: pd.DataFrame, rows: list[Row], which: str) -> Figure:

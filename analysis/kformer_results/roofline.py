@@ -5,7 +5,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from .style import BLOCK_COLOURS, DTYPE_STYLES, IMPL_COLOURS, OTHER_COLOUR, OTHER_STYLE, Row
+from .series import noisy
+from .style import BLOCK_COLOURS, DTYPE_STYLES, IMPL_COLOURS, NOISY, OTHER_COLOUR, OTHER_STYLE, Row
 
 _ROW_HEIGHT = 4.6
 
@@ -32,6 +33,8 @@ def draw_roofline(axes: Axes, frame: pd.DataFrame, space: str) -> None:
             cases["intensity"], cases["flop_rate"] * 1e-9, ls="", marker=marker, color=colour, mfc="none", ms=6,
             label=f"{impl} {dtype}",
         )  # fmt: skip
+    if not (disturbed := frame[noisy(frame)]).empty:
+        axes.plot(disturbed["intensity"], disturbed["flop_rate"] * 1e-9, **NOISY, label="noise decides")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_title(f"Roofline, all directions, {space}")

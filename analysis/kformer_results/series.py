@@ -162,7 +162,8 @@ def breakdown(groups: dict[str, xr.Dataset], frame: pd.DataFrame) -> pd.DataFram
     """Block times at the longest sequence that every attention implementation finished, on the first space.
 
     Rows are (direction, dtype, impl), columns are blocks in the order in which they ran, values are seconds;
-    the attribute `seq_len` and `execution_space` of `.attrs` say for which cases. Empty if nothing was profiled.
+    the attributes `seq_len` and `execution_space` of `.attrs` say for which cases, and `noisy` lists the rows whose
+    time noise decides. Empty if nothing was profiled.
     """
     if "regions" not in groups:
         return pd.DataFrame()
@@ -174,13 +175,17 @@ def breakdown(groups: dict[str, xr.Dataset], frame: pd.DataFrame) -> pd.DataFram
     ways = profiled.groupby("seq_len")["impl"].nunique()
     seq_len = int(ways.index[ways == ways.max()].max())
     found = []
-    for case, row in profiled[profiled["seq_len"] == seq_len].iterrows():
+    disturbed = []
+    at_length = profiled[profiled["seq_len"] == seq_len].assign(noisy=noisy)
+    for case, row in at_length.iterrows():
         times = block_seconds(regions, case)
         if row["direction"] == "step":
             times = times.assign(direction="step")
         elif row["direction"] in _PASSES:
             times = times[times["direction"] == row["direction"]]
         found.append(times.assign(dtype=row["dtype"], impl=row["impl"]))
+        if row["noisy"]:
+            disturbed += [(direction, row["dtype"], row["impl"]) for direction in times["direction"].unique()]
     long = pd.concat(found)
     if long.empty:
         return pd.DataFrame()
@@ -188,7 +193,7 @@ def breakdown(groups: dict[str, xr.Dataset], frame: pd.DataFrame) -> pd.DataFram
         index=["direction", "dtype", "impl"], columns="block", values="seconds", aggfunc="sum", sort=False
     )
     table = table[[name for name in table if name != UNATTRIBUTED] + [n for n in table if n == UNATTRIBUTED]]
-    table.attrs.update(seq_len=seq_len, execution_space=space)
+    table.attrs.update(seq_len=seq_len, execution_space=space, noisy=disturbed)
     return table
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.patches import Rectangle
 
-from .style import BLOCK_COLOURS
+from .style import BLOCK_COLOURS, GREY
 
 _OWN = "(own)"  # what a region does outside of the regions in it
 _LEAST_LABEL = 0.006  # share of the area that a name needs
@@ -64,8 +64,8 @@ def tiles_of(root: Node) -> list[Tile]:
     return found
 
 
-def draw_treemap(axes: matplotlib.axes.Axes, root: Node, title: str) -> None:
-    """Tiles coloured by the outermost regions but one; the largest have names and shares."""
+def draw_treemap(axes: matplotlib.axes.Axes, root: Node, title: str, which: str = "") -> None:
+    """Tiles coloured by the outermost regions but one; the largest have names and shares. `which` says of what case."""
     tiles = tiles_of(root)
     groups = list(dict.fromkeys(tile.path[:2] for tile in tiles))
     for tile in tiles:
@@ -85,6 +85,7 @@ def draw_treemap(axes: matplotlib.axes.Axes, root: Node, title: str) -> None:
     axes.set_ylim(0, 1)
     axes.axis("off")
     axes.set_title(title, parse_math=False)
+    axes.set_title(which, loc="right", fontsize=9.5, fontweight="normal", color=GREY, parse_math=False)
 
 
 def _label(path: tuple[str, ...]) -> str:

@@ -115,6 +115,11 @@ class Rooflines(WithPlots):
         np.testing.assert_allclose(lines["flash f32"], [[1, 5], [64, 40]])
         np.testing.assert_allclose(lines["limit f32"], [[0.5, 5], [10, 100], [128, 100]])
 
+    def test_points_that_noise_decides_have_a_ring(self):
+        axes = self.axes()
+        roofline.draw_roofline(axes, self.frame().assign(noisy=["no", "yes", "yes"]), "a")
+        np.testing.assert_allclose(self.lines(axes)["noise decides"], [[64, 40]])
+
     def test_a_space_without_times_and_a_frame_without_limits_have_none(self):
         self.assertEqual(len(roofline.roofline_rows(self.frame())), 1)
         self.assertEqual(roofline.roofline_rows(self.frame().drop(columns="flop_rate_limit")), [])

@@ -302,7 +302,23 @@ class Plots(WithPlots, WithFile):
         self.assertEqual(len(axes.patches), 8 * (len(synthetic.BLOCKS) + 1))
         first_bar = [bars.patches[0].get_width() for bars in axes.containers]
         self.assertAlmostEqual(sum(first_bar), 1e3 * synthetic.seconds("standard", "f32", "forward", 4096))
-        self.assertIn("  3.0 % un-attributed", [text.get_text() for text in axes.texts])
+        self.assertEqual([text.get_text() for text in axes.texts], ["3.0 % un-attributed"] * 8)
+        self.assertEqual([list(line.get_xdata()) for line in axes.lines], [[]])
+
+    def test_bars_that_noise_decides_have_a_ring(self):
+        frame = self.frame()
+        frame["noisy"] = "no"
+        frame.loc[(frame["impl"] == "flash") & (frame["dtype"] == "f32") & (frame["direction"] == "backward"), "noisy"] = "yes"
+        for regions in (self.groups["regions"], self.groups["regions"].where(self.groups["regions"]["depth"] > 0, drop=True)):
+            table = series.breakdown({"regions": regions}, frame)
+            place = table.index.get_loc(("backward", "f32", "flash"))
+            axes = self.axes()
+            plots.draw_breakdown(axes, table)
+            marked = [number for number, text in enumerate(axes.texts) if "noise decides" in text.get_text()]
+            self.assertEqual(marked, [place])
+            (x, y), = axes.lines[0].get_xydata()
+            self.assertAlmostEqual(x, sum(bars.patches[place].get_width() for bars in axes.containers))
+            self.assertAlmostEqual(y, axes.get_yticks()[place])
 
 
 class CommandLine(WithMain, WithFile):

@@ -61,10 +61,11 @@ class Treemap(WithFile, WithPlots):
 
     def test_the_longest_profiled_case_is_drawn(self):
         groups = open_results(self.written())
-        rows = plots._treemap_rows(groups, series.case_frame(groups))
-        axes = self.axes()
-        rows[0]["panels"][0](axes)
-        self.assertIn("standard bf16 OpenMP, sequence length 4096", axes.get_title())
+        frame = series.case_frame(groups)
+        for noise, said in (("no", ""), ("yes", "; noise decides its time")):
+            axes = self.axes()
+            plots._treemap_rows(groups, frame.assign(noisy=noise))[0]["panels"][0](axes)
+            self.assertEqual(axes.get_title("right"), f"backward bf16 standard OpenMP, sequence length 4096{said}")
 
     def test_the_memory_of_a_training_is_drawn_over_time(self):
         groups = open_results(stored.unpack(self.folder, "train"))
