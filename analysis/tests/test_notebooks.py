@@ -3,15 +3,17 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import unittest
 from pathlib import Path
 
 import h5py
+import numpy as np
 
 from kformer_results import schema
-from tests import stored
+from tests import stored, synthetic
 from tests.test_results import WithFile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,6 +51,50 @@ class Notebooks(WithFile):
         for name in ("training_run", "memory_planning"):
             done, _ = self.run_notebook(ROOT / f"docs/notebooks/{name}.ipynb")
             self.assertEqual(done.returncode, 0, done.stderr)
+
+    def layer_page(self, change=lambda file: None, **options):
+        """What the study of a layer makes of a synthetic file, as one line, and the number of its pictures."""
+        path = self.written("layer_sweep.h5", **options)
+        with h5py.File(path, "r+") as file:
+            cases = file["cases"]
+            count = len(cases["case"])
+            synthetic.flags(cases, "noisy", np.zeros(count, np.int8), ("no", "yes"))
+            synthetic.column(cases, "share_of_limit", np.full(count, 0.5), units="1")
+            synthetic.column(cases, "message", np.array([""] * count, dtype=object))
+            change(file)
+        done, out = self.run_notebook(ROOT / "docs/notebooks/layer_study.ipynb")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        text = out.read_text()
+        return re.sub(r"\s+", " ", text), text.count("![page-")
+
+    def test_a_layer_of_other_axes_with_noise_and_without_memory(self):
+        def change(file):
+            cases = file["cases"]
+            cases["noisy"][1] = 1
+            cases["message"][3] = "the forecast exceeds"
+            cases["status"][3] = synthetic.STATUS_CODES.index("skipped_memory")
+            cases["execution_space"][16:] = "Serial"
+            cases["batch"][...] = [4096 // length for length in cases["seq_len"][()]]
+            del file["memory"]
+
+        page, pictures = self.layer_page(change, out_of_memory=(3,))
+        self.assertEqual(pictures, 2)
+        for words in ("1 of 32 cases did not run; noise decides the times of 1.", "<td>skipped_memory</td> <td>the forecast exceeds</td>",
+                      "Shown: execution_space OpenMP of ['OpenMP', 'Serial'], dtype f32 of ['f32', 'bf16'], batch 1 of [1, 2, 4, 8]",
+                      "[profile] memory = "):  # fmt: skip
+            self.assertIn(words, page)
+
+    def test_a_ratio_where_noise_decides_is_left_out(self):
+        noise = lambda file: file["cases/noisy"].__setitem__(slice(1, 2), 1)
+        page, _ = self.layer_page(noise, cases=16)
+        self.assertIn("<th>forward</th> <td>1.25</td> <td>NaN</td> <td>1.25</td> <td>1.25</td>", page)
+
+    def test_a_layer_of_one_implementation_without_a_profile(self):
+        for options in ({"cases": 1}, {"cases": 4, "out_of_memory": (0, 1, 2, 3)}):
+            page, pictures = self.layer_page(**options, regions=False)
+            self.assertEqual(pictures, 1)
+            self.assertIn("No ratio: the sweep has standard alone.", page)
+            self.assertIn("No case was profiled", page)
 
     def test_all_are_run(self):
         self.assertEqual({path.stem for path in (ROOT / "docs/notebooks").glob("*.ipynb")}, set(NOTEBOOKS))
