@@ -31,7 +31,7 @@ def draw_speedup(axes: Axes, frame: pd.DataFrame, space: str, direction: str) ->
         )
     axes.axhline(1, color=GREY, lw=0.9, ls=":", label="equally fast")
     length_axis(axes, frame)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.1 * max(1.0, table["speedup"].max()) if len(table) else 1.1)
     axes.set_title(f"Speed-up, {direction}, {space}")
     axes.set_ylabel("time of standard / time of flash")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Plots of generations: time of each new token, rates of prompts, log-probabilities."""
+"""Plots of generations: rates of prompts and new tokens, time of each new token, log-probabilities."""
 
 from pathlib import Path
 
@@ -11,14 +11,19 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
+from .heading import add_heading, constant_facts, model_facts
 from .plots import RC
 from .reader import Groups, ResultFileError
-from .series import run_label
-from .style import BLOCK_COLOURS, GREY, IMPL_COLOURS
+from .style import BLOCK_COLOURS, GREY, IMPL_COLOURS, log_ticks, shortened
 
-_MOST_LINES = 24
-_MOST_NAMED = 8
+_MOST_ROWS = 40
+_MOST_LINES = len(BLOCK_COLOURS)  # a colour for each prompt
+_FACTS = {
+    "dtype": "{}", "execution_space": "{}", "batch": "batch {}", "kv_cache": "cache {}", "activations": "activations {}",
+}  # fmt: skip
+_OK = ("ok", "unchecked")
 
 
 def save_generate_plot(groups: Groups, out: str | Path) -> list[Path]:
@@ -28,93 +33,106 @@ def save_generate_plot(groups: Groups, out: str | Path) -> list[Path]:
     """
     if "cases" not in groups or groups["cases"].sizes.get("case", 0) == 0:
         raise ResultFileError("the file has no cases: the run stopped before its first generation was finished")
-    panels = [draw_rates]
+    frame = groups["cases"].to_dataframe()
+    panels = []
     if {"generations", "tokens"} <= set(groups) and {"time", "log_probability"} <= set(groups["tokens"]):
         panels += [draw_latency] if np.isfinite(groups["tokens"]["time"]).any() else []
         panels += [draw_log_probability] if np.isfinite(groups["tokens"]["log_probability"]).any() else []
-    cases = groups["cases"].sizes["case"]
-    heights = [1.4 + 0.34 * min(cases, _MOST_LINES), *[3.4] * (len(panels) - 1)]
+    heights = [1.1 + 0.3 * min(frame["prompt"].nunique(), _MOST_ROWS), *[3.4] * len(panels)]
     with plt.rc_context(RC):
-        figure, all_axes = plt.subplots(
-            len(panels), 1, figsize=(11, sum(heights) + 0.4), height_ratios=heights, layout="constrained", squeeze=False
-        )
-        for axes, draw in zip(all_axes[:, 0], panels):
-            draw(axes, groups)
-        figure.suptitle(run_label(groups), fontsize=10, color=GREY, parse_math=False)
+        figure = plt.figure(figsize=(11, sum(heights)), layout="constrained")
+        bands = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+        left, right = bands[0].subplots(1, 2)
+        draw_rates(left, frame, "prefill_rate")
+        draw_rates(right, frame, "decode_rate")
+        right.tick_params(labelleft=False)
+        for band, draw in zip(bands[1:], panels):
+            draw(band.subplots(), groups)
+        add_heading(figure, groups, model_facts(groups) + constant_facts(frame, _FACTS))
         figure.savefig(out, dpi=150)
         plt.close(figure)
     return [Path(out)]
 
 
-def draw_rates(axes: Axes, groups: Groups) -> None:
-    """Tokens per second of each case, before and after the first new token."""
-    frame = groups["cases"].to_dataframe().head(_MOST_LINES)
-    positions = np.arange(len(frame))
-    for name, label, colour in (
-        ("prefill_rate", "prompt", IMPL_COLOURS["standard"]),
-        ("decode_rate", "new tokens", IMPL_COLOURS["flash"]),
-    ):
-        axes.plot(frame[name], positions, "o", color=colour, mfc="white", mew=2, ms=8, label=label)
-    for y, row in enumerate(frame.itertuples()):
-        if row.status not in ("ok", "unchecked"):
-            axes.text(0.01, y, row.status, va="center", fontsize=9, color=GREY, transform=axes.get_yaxis_transform())
-    names = [f"{row.prompt} x {row.batch}, repeat {row.repeat}" for row in frame.itertuples()]
-    axes.set_yticks(positions, names, parse_math=False)
+def draw_rates(axes: Axes, frame: pd.DataFrame, column: str) -> None:
+    """Tokens per second of each prompt, a mark for each repeat; why there is none, where there is none.
+
+    `column` is "prefill_rate", before the first new token, or "decode_rate", after it.
+    """
+    prompts = list(dict.fromkeys(frame["prompt"]))
+    shown = prompts[:_MOST_ROWS]
+    frame = frame[frame["prompt"].isin(shown)]
+    rows = np.array([shown.index(prompt) for prompt in frame["prompt"]])
+    colour = IMPL_COLOURS["standard" if column == "prefill_rate" else "flash"]
+    axes.plot(frame[column], rows, "o", color=colour, mfc="none", mew=1.5, ms=7)
+    for prompt, cases in frame[~frame["status"].isin(_OK)].groupby("prompt"):
+        status = ", ".join(dict.fromkeys(cases["status"]))
+        axes.text(0.01, shown.index(prompt), status, va="center", fontsize=9, color=GREY, transform=axes.get_yaxis_transform())
+    axes.set_yticks(range(len(shown)), [shortened(prompt) for prompt in shown], parse_math=False)
     axes.tick_params(axis="y", length=0)
-    axes.set_ylim(len(frame) - 0.5, -0.5)
+    axes.set_ylim(len(shown) - 0.5, -0.5)
     axes.set_xlim(left=0)
     axes.set_xlabel("tokens / s, all rows together")
-    total = groups["cases"].sizes["case"]
-    axes.set_title("Rates" if total <= _MOST_LINES else f"Rates, the first {_MOST_LINES} of {total} cases")
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    title = "Rate of the prompt" if column == "prefill_rate" else "Rate of new tokens"
+    if len(prompts) > len(shown):
+        title += f", the first {len(shown)} of {len(prompts)} prompts"
+    axes.set_title(title)
 
 
 def draw_latency(axes: Axes, groups: Groups) -> None:
-    """Time of the first new token of each case, and from each new token to the next; of the row with the most tokens."""
+    """Time of the first new token of each generation, and from each new token to the next; of the row with the most tokens."""
     longest: dict[int, tuple[str, pd.DataFrame]] = {}
-    for name, tokens in _new_tokens(groups):
-        case = int(groups["generations"]["case"].sel(generation=tokens["generation"].iloc[0]))
+    for name, case, tokens in _new_tokens(groups):
         if len(tokens) > len(longest.get(case, ("", pd.DataFrame()))[1]):
-            longest[case] = (name.rsplit(", row", 1)[0], tokens)
-    for number, (name, tokens) in enumerate(longest.values()):
-        times = tokens["time"].to_numpy()
-        steps = np.diff(times, prepend=0.0)
-        colour = BLOCK_COLOURS[number % len(BLOCK_COLOURS)]
-        label = name if number < _MOST_NAMED else "_"  # a line whose name begins so is not in the legend
-        axes.plot(np.arange(1, len(steps) + 1), 1e3 * steps, color=colour, lw=1.3, marker=".", label=label)
+            longest[case] = (name, tokens)
+    lines = [(name, 1e3 * np.diff(tokens["time"].to_numpy(), prepend=0.0)) for name, tokens in longest.values()]
+    _draw_lines(axes, lines, "Latency: the first new token, then from token to token", "a line for each repeat")
     axes.set_yscale("log")
-    axes.set_title("Latency: the first new token, then from token to token")
-    axes.set_xlabel("new token")
+    log_ticks(axes, *axes.dataLim.intervaly)
     axes.set_ylabel("time  [ms]")
-    _legend(axes)
 
 
 def draw_log_probability(axes: Axes, groups: Groups) -> None:
-    """Mean negative log-probability of the new tokens up to each of them."""
-    for number, (name, tokens) in enumerate(_new_tokens(groups)):
+    """Mean negative log-probability of the new tokens up to each of them, a line for each row of a batch."""
+    lines = []
+    for name, _, tokens in _new_tokens(groups):
         surprise = -tokens["log_probability"].to_numpy()
-        mean = np.cumsum(np.nan_to_num(surprise)) / np.maximum(np.cumsum(np.isfinite(surprise)), 1)
-        colour = BLOCK_COLOURS[number % len(BLOCK_COLOURS)]
-        axes.plot(np.arange(1, len(mean) + 1), mean, color=colour, lw=1.3, label=name if number < _MOST_NAMED else "_")
-    axes.set_title("Mean surprise of the new tokens so far")
-    axes.set_xlabel("new token")
+        lines.append((name, np.cumsum(np.nan_to_num(surprise)) / np.maximum(np.cumsum(np.isfinite(surprise)), 1)))
+    _draw_lines(axes, lines, "Mean surprise of the new tokens so far", "a line for each row of a batch")
     axes.set_ylabel("nats per token")
-    _legend(axes)
 
 
-def _new_tokens(groups: Groups) -> list[tuple[str, pd.DataFrame]]:
-    """Name and new tokens of each generation that has some."""
+def _new_tokens(groups: Groups) -> list[tuple[str, int, pd.DataFrame]]:
+    """Name of the prompt with its adapter, case, and new tokens of each generation that has some."""
     generations = groups["generations"].to_dataframe()
     tokens = groups["tokens"].to_dataframe()
     tokens = tokens[tokens["new"] == "yes"]
     found = []
     for number, rows in tokens.groupby("generation", sort=True):
         one = generations.loc[number]
-        found.append((f"{one['prompt']}, row {one['row']}", rows.sort_values("position")))
-    return found[:_MOST_LINES]
+        name = shortened(str(one["prompt"]))
+        if adapter := str(one.get("adapter", "")):
+            name += f"  ({shortened(adapter)})"
+        found.append((name, int(one["case"]), rows.sort_values("position")))
+    return found
 
 
-def _legend(axes: Axes) -> None:
+def _draw_lines(axes: Axes, lines: list[tuple[str, np.ndarray]], title: str, several: str) -> None:
+    """Values of new tokens: lines of one name have one colour and one entry in the legend; `several` says what they are."""
+    names = list(dict.fromkeys(name for name, _ in lines))
+    shown = names[:_MOST_LINES]
+    for number, name in enumerate(shown):
+        colour = BLOCK_COLOURS[number]
+        # A line whose name begins with "_" is not in the legend.
+        for label, values in zip([name] + ["_"] * len(lines), (values for of, values in lines if of == name)):
+            axes.plot(np.arange(1, len(values) + 1), values, color=colour, lw=1.2, marker=".", ms=4, label=label)
+    notes = [several] if len(lines) > len(names) else []
+    if len(names) > len(shown):
+        notes.append(f"the first {len(shown)} of {len(names)} prompts")
+    axes.set_title(title)
+    axes.set_title(", ".join(notes), loc="right", fontsize=9.5, fontweight="normal", color=GREY)
+    axes.set_xlabel("new token")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     legend = axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=9)
     for text in legend.get_texts():
         text.set_parse_math(False)

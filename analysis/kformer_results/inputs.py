@@ -22,7 +22,7 @@ def input_differences(a: Mapping[str, xr.Dataset], b: Mapping[str, xr.Dataset]) 
     although the decks do not say so, because they are in files; of quantised checkpoints their sources. Models, weights
     and prompts come first.
     """
-    decks = [dict(_flat(_deck(groups))) for groups in (a, b)]
+    decks = [dict(_flat(deck_of(groups))) for groups in (a, b)]
     if bool(decks[0]) != bool(decks[1]):
         return [f"the deck is stored in {'A' if decks[0] else 'B'} alone"]
     found = [
@@ -34,12 +34,24 @@ def input_differences(a: Mapping[str, xr.Dataset], b: Mapping[str, xr.Dataset]) 
     return sorted(found, key=lambda one: not one.startswith(_FIRST))
 
 
-def _deck(groups: Mapping[str, xr.Dataset]) -> dict[str, Any]:
+def text_of(groups: Mapping[str, xr.Dataset], name: str) -> str:
+    """A text of /provenance; empty if there is none."""
     provenance = groups.get("provenance", xr.Dataset())
+    return str(provenance[name].values) if name in provenance else ""
+
+
+def deck_of(groups: Mapping[str, xr.Dataset], name: str = "deck_resolved") -> dict[str, Any]:
+    """The deck with every key, or "deck_text", as it was read; empty if the file has none that can be read."""
     try:
-        return tomllib.loads(str(provenance["deck_resolved"].values)) if "deck_resolved" in provenance else {}
+        return tomllib.loads(text_of(groups, name))
     except (RecursionError, ValueError):
         return {}
+
+
+def table_of(deck: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A table of a deck; empty if it has none."""
+    found = deck.get(name, {})
+    return found if isinstance(found, dict) else {}
 
 
 def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

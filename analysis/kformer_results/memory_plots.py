@@ -12,13 +12,18 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from .heading import add_heading, constant_facts, model_facts
 from .plots import RC
 from .reader import Groups, ResultFileError
-from .series import run_label
 from .style import BLOCK_COLOURS, GREY, IMPL_COLOURS
 
 CLASSES = ("weights", "gradients", "optimizer", "kv_cache", "activations", "workspace", "communication", "io")
 _MOST_CASES = 100
+# Columns that say what a case is, with the words for them.
+_FACTS = {
+    "execution_space": "{}", "op": "{}", "dtype": "{}", "weights": "weights {}", "batch": "batch {}", "context": "context {}",
+    "prefill_chunk": "chunk {}",
+}  # fmt: skip
 
 
 def save_memory_plot(groups: Groups, out: str | Path) -> list[Path]:
@@ -35,10 +40,18 @@ def save_memory_plot(groups: Groups, out: str | Path) -> list[Path]:
         draw_plan(axes, shown)
         if len(frame) > len(shown):
             axes.set_title(f"Memory, the first {len(shown)} of {len(frame)} cases")
-        figure.suptitle(run_label(groups), fontsize=10, color=GREY, parse_math=False)
+        add_heading(figure, groups, model_facts(groups) + _facts(shown))
         figure.savefig(out, dpi=150)
         plt.close(figure)
     return [Path(out)]
+
+
+def _facts(frame: pd.DataFrame) -> list[str]:
+    """What the cases have in common; weights of the dtype and no chunks go without saying."""
+    usual = {"weights": "same", "prefill_chunk": 0}
+    facts = constant_facts(frame, {name: text for name, text in _FACTS.items() if (frame[name] != usual.get(name)).any()})
+    available = frame["available_bytes"].dropna().unique()
+    return facts + ([f"{available[0] / 2**30:.4g} GiB available"] if len(available) == 1 else [])
 
 
 def draw_plan(axes: Axes, frame: pd.DataFrame) -> None:
@@ -79,13 +92,7 @@ def draw_plan(axes: Axes, frame: pd.DataFrame) -> None:
 
 def labels(frame: pd.DataFrame) -> list[str]:
     """What tells the cases apart, and always the policy of training or the cache of generation."""
-    parts = []
-    for name, text in (
-        ("execution_space", "{}"), ("op", "{}"), ("dtype", "{}"), ("weights", "{}"), ("batch", "batch {}"),
-        ("context", "context {}"), ("prefill_chunk", "chunk {}"),
-    ):  # fmt: skip
-        if frame[name].nunique() > 1:
-            parts.append([text.format(value) for value in frame[name]])
+    parts = [[text.format(value) for value in frame[name]] for name, text in _FACTS.items() if frame[name].nunique() > 1]
     parts.append([
         recompute if op == "train" else cache
         for op, recompute, cache in zip(frame["op"], frame["recompute"], frame["kv_cache"])

@@ -17,6 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from .attention_plots import attention_rows
+from .heading import shrink, source_facts, title_of
 from .reader import Groups
 from .roofline import roofline_rows
 from .series import (
@@ -30,11 +31,24 @@ from .series import (
     select,
     select_configuration,
 )
-from .style import BLOCK_COLOURS, DTYPE_STYLES, GREY, IMPL_COLOURS, NOISY, OTHER_COLOUR, OTHER_STYLE, Row, draw_lines
+from .style import (
+    BLOCK_COLOURS,
+    DTYPE_STYLES,
+    GREY,
+    IMPL_COLOURS,
+    NOISY,
+    OTHER_COLOUR,
+    OTHER_STYLE,
+    OWN_COLOUR,
+    Row,
+    draw_lines,
+    lengths_with_room,
+)
 from .treemap import draw_treemap, tree_of
 
+_FONT_SIZE = 11
 RC = {
-    "font.size": 11,
+    "font.size": _FONT_SIZE,
     "axes.titlesize": 12,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
@@ -114,7 +128,7 @@ def draw_breakdown(axes: Axes, table: pd.DataFrame) -> None:
     for index, block in enumerate(table.columns):
         unattributed = block == UNATTRIBUTED
         width = table[block].fillna(0).to_numpy() * 1e3
-        colour = "#C4C4C4" if unattributed else BLOCK_COLOURS[index % len(BLOCK_COLOURS)]
+        colour = OWN_COLOUR if unattributed else BLOCK_COLOURS[index % len(BLOCK_COLOURS)]
         axes.barh(
             positions,
             width,
@@ -204,7 +218,8 @@ def _treemap_rows(groups: Groups, frame: pd.DataFrame) -> list[Row]:
     if noisy(frame)[case]:
         which += "; noise decides its time"
     title = "The case that takes longest, by region and kernel"
-    return [{"kind": "treemap", "height": 5.0, "panels": [lambda axes: draw_treemap(axes, root, title, which)]}]
+    blocks = [name for name in breakdown(groups, frame) if name != UNATTRIBUTED]
+    return [{"kind": "treemap", "height": 5.0, "panels": [lambda axes: draw_treemap(axes, root, title, which, blocks)]}]
 
 
 def _compose(groups: Groups, frame: pd.DataFrame, rows: list[Row], which: str) -> Figure:
@@ -225,15 +240,15 @@ def _compose(groups: Groups, frame: pd.DataFrame, rows: list[Row], which: str) -
         if len(all_axes) > 1:
             _share_y(all_axes)
     _title(bands[0], groups, frame, rows, which)
-    bands[-1].text(0.5, 0.5, run_label(groups), ha="center", va="center", fontsize=9.5, color=GREY, parse_math=False)
+    origin = bands[-1].text(0.5, 0.5, run_label(groups), ha="center", va="center", fontsize=9.5, color=GREY, parse_math=False)
+    shrink(origin, 0.98 * _WIDTH)
     return figure
 
 
 def _title(band: SubFigure, groups: Groups, frame: pd.DataFrame, rows: list[Row], which: str) -> None:
     first = frame.iloc[0]
-    root = groups[""].attrs
-    name = str(root.get("title", "")) or str(root.get("run_name", "")) or "layer sweep"
-    facts = [
+    name = title_of(groups, "layer sweep")
+    facts = source_facts(groups) + [
         f"{key} {first[column]}"
         for key, column in (
             ("batch", "batch"),
@@ -246,8 +261,10 @@ def _title(band: SubFigure, groups: Groups, frame: pd.DataFrame, rows: list[Row]
         )
         if column in frame
     ] + ([which] if which else [])
-    band.text(0.02, 0.86, name, fontsize=16, fontweight="bold", va="top", parse_math=False)
-    band.text(0.02, 0.50, ", ".join(facts), fontsize=10.5, color=GREY, va="top", parse_math=False)
+    title = band.text(0.02, 0.86, name, fontsize=16, fontweight="bold", va="top", parse_math=False)
+    what = band.text(0.02, 0.50, ", ".join(facts), fontsize=10.5, color=GREY, va="top", parse_math=False)
+    for text in (title, what):
+        shrink(text, 0.96 * _WIDTH)
     handles: list[Any] = [
         Line2D([], [], color=IMPL_COLOURS.get(impl, OTHER_COLOUR), lw=3, label=impl)
         for impl in frame["impl"].unique()
@@ -262,9 +279,16 @@ def _title(band: SubFigure, groups: Groups, frame: pd.DataFrame, rows: list[Row]
         handles.append(Line2D([], [], **NOISY, label="noise decides"))
     if (~np.isfinite(frame["time_median"])).any():
         handles.append(Line2D([], [], color="black", ls="", marker="x", label="did not run"))
-    band.legend(
+    legend = band.legend(
         handles=handles, loc="lower left", bbox_to_anchor=(0.012, -0.04), ncol=len(handles), handlelength=2.4
     )
+    wide = legend.get_window_extent().width / band.dpi
+    if wide > 0.97 * _WIDTH:
+        legend.remove()
+        band.legend(
+            handles=handles, loc="lower left", bbox_to_anchor=(0.012, -0.04), ncol=len(handles), handlelength=2.4,
+            fontsize=_FONT_SIZE * 0.97 * _WIDTH / wide,
+        )  # fmt: skip
 
 
 def _draw_guides(axes: Axes, frame: pd.DataFrame, low: float, high: float) -> None:
@@ -286,7 +310,7 @@ def _draw_guides(axes: Axes, frame: pd.DataFrame, low: float, high: float) -> No
             color=GREY,
         )
     # The names of dtypes stand right of the last length: a share of the width, however many lengths there are.
-    axes.set_xlim(lengths[0] / 1.25, lengths[-1] * max(1.45, (1.25 * lengths[-1] / lengths[0]) ** 0.28))
+    axes.set_xlim(lengths[0] / max(1.25, (lengths[-1] / lengths[0]) ** 0.1), lengths[-1] * max(1.45, (1.25 * lengths[-1] / lengths[0]) ** 0.28))
 
 
 def _print_reductions(axes: Axes, reductions: pd.DataFrame) -> None:
@@ -295,11 +319,12 @@ def _print_reductions(axes: Axes, reductions: pd.DataFrame) -> None:
     if not dtypes:
         return
     low, high = axes.get_ylim()
+    named = lengths_with_room(axes, sorted(reductions["seq_len"].unique()), letter=0.1)
     axes.set_ylim(low / (high / low) ** (0.075 * (len(dtypes) + 1)), high)
     for row, dtype in enumerate(reversed(dtypes)):
         height = 0.03 + 0.065 * row
         axes.text(0.99, height, dtype, transform=axes.transAxes, ha="right", fontsize=9.5, color=GREY)
-        for _, found in reductions[reductions["dtype"] == dtype].iterrows():
+        for _, found in reductions[(reductions["dtype"] == dtype) & reductions["seq_len"].isin(named)].iterrows():
             axes.text(
                 found["seq_len"],
                 height,
@@ -326,8 +351,8 @@ def _percent(reduction: float) -> str:
 
 
 def _share_y(all_axes: np.ndarray) -> None:
-    limits = [axes.get_ylim() for axes in all_axes]
-    for axes in all_axes:
+    limits = [axes.get_ylim() for axes in all_axes if len(axes.get_yticks())]
+    for axes in all_axes if limits else []:
         axes.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
 
 

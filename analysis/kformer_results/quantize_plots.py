@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from .heading import add_heading, source_facts
 from .plots import RC
 from .reader import Groups, ResultFileError
-from .series import run_label
-from .style import BLOCK_COLOURS, GREY, IMPL_COLOURS
+from .style import BLOCK_COLOURS, IMPL_COLOURS, OWN_COLOUR, shortened
 
 _MOST_ROLES = 40
 
@@ -38,10 +38,16 @@ def save_quantize_plot(groups: Groups, out: str | Path) -> list[Path]:
         figure, all_axes = plt.subplots(len(panels), 1, figsize=(11, len(panels) * height), layout="constrained")
         for axes, draw in zip(all_axes, panels):
             draw(axes, frame)
-        figure.suptitle(run_label(groups), fontsize=10, color=GREY, parse_math=False)
+        add_heading(figure, groups, _facts(groups))
         figure.savefig(out, dpi=150)
         plt.close(figure)
     return [Path(out)]
+
+
+def _facts(groups: Groups) -> list[str]:
+    facts = source_facts(groups)
+    bits = groups["totals"].attrs.get("bits_per_weight") if "totals" in groups else None
+    return facts if bits is None else [*facts, f"{float(bits):.2f} bits per weight"]
 
 
 def role(name: str) -> str:
@@ -54,24 +60,24 @@ def role(name: str) -> str:
 def draw_errors(axes: Axes, frame: pd.DataFrame) -> None:
     """Relative error of each tensor, one row for each role; tensors of the same role differ by layer."""
     _dots(axes, frame, "rel_rms_err", "rms error / rms weight")
-    axes.set_title("Error of quantised tensors")
+    _title(axes, frame, "Error of quantised tensors, a mark for each")
 
 
 def draw_range(axes: Axes, frame: pd.DataFrame) -> None:
     """Largest error of a weight in each tensor."""
     _dots(axes, frame, "max_abs_err", "largest error of a weight")
-    axes.set_title("Largest errors")
+    _title(axes, frame, "Largest errors")
 
 
 def draw_bytes(axes: Axes, frame: pd.DataFrame) -> None:
     """Bytes of each role before and after."""
     sums = frame.groupby("role", sort=False)[["bytes_before", "bytes_after"]].sum().head(_MOST_ROLES) / 2**20
     positions = np.arange(len(sums))
-    axes.barh(positions - 0.2, sums["bytes_before"], height=0.38, color="#C4C4C4", label="before")
+    axes.barh(positions - 0.2, sums["bytes_before"], height=0.38, color=OWN_COLOUR, label="before")
     axes.barh(positions + 0.2, sums["bytes_after"], height=0.38, color=IMPL_COLOURS["flash"], label="after")
     _rows(axes, list(sums.index))
     axes.set_xlabel("MiB")
-    axes.set_title("Size")
+    _title(axes, frame, "Size")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
 
@@ -88,7 +94,12 @@ def _dots(axes: Axes, frame: pd.DataFrame, column: str, label: str) -> None:
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
 
+def _title(axes: Axes, frame: pd.DataFrame, title: str) -> None:
+    count = frame["role"].nunique()
+    axes.set_title(title if count <= _MOST_ROLES else f"{title}, the first {_MOST_ROLES} of {count} roles")
+
+
 def _rows(axes: Axes, names: list[str]) -> None:
-    axes.set_yticks(range(len(names)), names, parse_math=False)
+    axes.set_yticks(range(len(names)), [shortened(name) for name in names], parse_math=False)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(names) - 0.5, -0.5)

@@ -4,9 +4,10 @@
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
 
 from .series import noisy
-from .style import BLOCK_COLOURS, DTYPE_STYLES, IMPL_COLOURS, NOISY, OTHER_COLOUR, OTHER_STYLE, Row
+from .style import BLOCK_COLOURS, DTYPE_STYLES, IMPL_COLOURS, NOISY, OTHER_COLOUR, OTHER_STYLE, Row, log_ticks
 
 _ROW_HEIGHT = 4.6
 
@@ -36,7 +37,9 @@ def draw_roofline(axes: Axes, frame: pd.DataFrame, space: str) -> None:
     if not (disturbed := frame[noisy(frame)]).empty:
         axes.plot(disturbed["intensity"], disturbed["flop_rate"] * 1e-9, **NOISY, label="noise decides")
     axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_yscale("log")
+    log_ticks(axes, *axes.dataLim.intervaly)
     axes.set_title(f"Roofline, all directions, {space}")
     axes.set_xlabel("FLOP per byte of compulsory traffic")
     axes.set_ylabel("GFLOP/s")

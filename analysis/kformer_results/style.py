@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Colours, line styles, and the lines of a panel: shared by all plots."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,20 +31,40 @@ BLOCK_COLOURS = [
     "#0072B2",
     "#555555",
 ]
+OWN_COLOUR = "#C4C4C4"  # of what belongs to no block
 GREY = "#6B6B6B"
 DTYPE_STYLES = {"f32": ("-", "o"), "bf16": ((0, (4, 2)), "s"), "f16": ((0, (1, 1.5)), "^"), "f64": ("-.", "D")}
 OTHER_STYLE = ("-", "v")
+_MOST_LETTERS = 32
 # A ring around a time that noise decides.
 NOISY: dict[str, Any] = {"color": GREY, "ls": "", "marker": "o", "mfc": "none", "ms": 13}
 
 
+def shortened(name: str) -> str:
+    """A name that leaves room for what it names."""
+    return name if len(name) <= _MOST_LETTERS else f"{name[: _MOST_LETTERS - 1]}…"
+
+
 def length_axis(axes: Axes, frame: pd.DataFrame) -> None:
-    """Sequence lengths along the horizontal axis, one tick for each."""
+    """Sequence lengths along the horizontal axis, one tick for each, with its number where there is room."""
     axes.set_xscale("log", base=2)
     lengths = sorted(frame["seq_len"].unique())
-    axes.set_xticks(lengths, [str(length) for length in lengths])
+    named = lengths_with_room(axes, lengths, letter=0.095)
+    axes.set_xticks(lengths, [str(length) if length in named else "" for length in lengths])
     axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlim(lengths[0] / 1.25, lengths[-1] * 1.25)  # of all panels, whatever ran
     axes.set_xlabel("sequence length S")
+
+
+def lengths_with_room(axes: Axes, lengths: Sequence[int], letter: float) -> list[int]:
+    """Those of the ascending lengths at which a text of five letters, each so many inches wide, meets no other."""
+    width = 0.75 * axes.get_window_extent().width / axes.figure.dpi  # guides and names take the rest
+    per_octave = width / np.log2(lengths[-1] / lengths[0]) if len(lengths) > 1 else 0.0
+    found = list(lengths[:1])
+    for length in lengths[1:]:
+        if per_octave * np.log2(length / found[-1]) >= 5 * letter:
+            found.append(length)
+    return found
 
 
 def draw_lines(axes: Axes, frame: pd.DataFrame, column: str, scale: float, band: bool) -> tuple[float, float]:
@@ -95,7 +116,17 @@ def draw_lines(axes: Axes, frame: pd.DataFrame, column: str, scale: float, band:
                 low, high = min(low, ran[column].min() * scale), max(high, ran[column].max() * scale)
     length_axis(axes, frame)
     axes.set_yscale("log")
+    if high > 0:
+        log_ticks(axes, low, high)
+    else:  # nothing ran
+        axes.set_ylim(1, 10)
+        axes.set_yticks([])
+        axes.yaxis.set_minor_locator(NullLocator())
+    return low, high
+
+
+def log_ticks(axes: Axes, low: float, high: float) -> None:
+    """Ticks with plain numbers on the vertical, logarithmic axis of values from `low` to `high`."""
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 30 * low else (1,)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    return low, high

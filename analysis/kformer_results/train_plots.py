@@ -10,12 +10,13 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import xarray as xr
 from matplotlib.axes import Axes
 
+from .heading import add_heading, constant_facts, model_facts
 from .plots import RC
 from .reader import Groups, ResultFileError
-from .series import run_label
 from .style import BLOCK_COLOURS, GREY, IMPL_COLOURS
 from .treemap import draw_treemap, tree_of
 
@@ -52,10 +53,16 @@ def save_train_plots(groups: Groups, out: str | Path) -> list[Path]:
         )
         for axes, draw in zip(all_axes, panels):
             draw(axes, groups)
-        figure.suptitle(run_label(groups), fontsize=10, color=GREY, parse_math=False)
+        add_heading(figure, groups, _facts(groups))
         figure.savefig(out, dpi=150)
         plt.close(figure)
     return [Path(out)]
+
+
+def _facts(groups: Groups) -> list[str]:
+    case = groups["cases"].to_dataframe() if "cases" in groups else pd.DataFrame()
+    run = {"parameters": "{:,} parameters", "dtype": "{}", "execution_space": "{}", "recompute": "recompute {}"}
+    return model_facts(groups) + constant_facts(case, run)
 
 
 def smoothed(values: Sequence[float] | xr.DataArray) -> np.ndarray:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Treemap of a profile: areas are times, regions hold their parts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import matplotlib.axes
@@ -8,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.patches import Rectangle
 
-from .style import BLOCK_COLOURS, GREY
+from .style import BLOCK_COLOURS, GREY, OWN_COLOUR
 
 _OWN = "(own)"  # what a region does outside of the regions in it
 _LEAST_LABEL = 0.006  # share of the area that a name needs
@@ -64,12 +65,18 @@ def tiles_of(root: Node) -> list[Tile]:
     return found
 
 
-def draw_treemap(axes: matplotlib.axes.Axes, root: Node, title: str, which: str = "") -> None:
-    """Tiles coloured by the outermost regions but one; the largest have names and shares. `which` says of what case."""
+def draw_treemap(
+    axes: matplotlib.axes.Axes, root: Node, title: str, which: str = "", blocks: Sequence[str] = ()
+) -> None:
+    """Tiles coloured by the outermost regions but one; the largest have names and shares.
+
+    `which` says of what case. Regions that `blocks` names have the colours of the bars of these blocks.
+    """
     tiles = tiles_of(root)
-    groups = list(dict.fromkeys(tile.path[:2] for tile in tiles))
+    groups = list(dict.fromkeys([*blocks, *(_group(tile, blocks) for tile in tiles)]))
     for tile in tiles:
-        colour = BLOCK_COLOURS[groups.index(tile.path[:2]) % len(BLOCK_COLOURS)]
+        group = _group(tile, blocks)
+        colour = OWN_COLOUR if blocks and group == _OWN else BLOCK_COLOURS[groups.index(group) % len(BLOCK_COLOURS)]
         axes.add_patch(
             Rectangle((tile.x, tile.y), tile.width, tile.height, fc=colour, ec="white", lw=1.2, alpha=0.85)
         )
@@ -86,6 +93,11 @@ def draw_treemap(axes: matplotlib.axes.Axes, root: Node, title: str, which: str 
     axes.axis("off")
     axes.set_title(title, parse_math=False)
     axes.set_title(which, loc="right", fontsize=9.5, fontweight="normal", color=GREY, parse_math=False)
+
+
+def _group(tile: Tile, blocks: Sequence[str]) -> str:
+    """The block of a tile, in any pass; without blocks its pass, too."""
+    return "/".join(tile.path[1:2] if blocks else tile.path[:2])
 
 
 def _label(path: tuple[str, ...]) -> str:

@@ -13,7 +13,7 @@ from tests.test_tables import GENERATED, QUANTIZED, write
 # Two rows of the first case: three new tokens and one.
 TIMED = {
     **GENERATED,
-    "generations": ("generation", {"case": [0, 0], "prompt": ["$x_{$", "$x_{$"], "row": [0, 1], "mean_nll": [1.0, 2.0]}),
+    "generations": ("generation", {"case": [0, 0], "prompt": ["$x_{$"] * 2, "adapter": ["tuned"] * 2, "row": [0, 1], "mean_nll": [1.0, 2.0]}),
     "tokens": ("token", {
         "generation": [0, 0, 0, 0, 1, 1], "position": [0, 1, 2, 3, 0, 1], "new": ["no", "yes", "yes", "yes", "no", "yes"],
         "time": [np.nan, 0.5, 0.75, 1.0, np.nan, 0.5], "log_probability": [np.nan, -1.0, -3.0, -2.0, np.nan, -4.0],
@@ -27,25 +27,46 @@ class Generations(WithFile, WithPlots, WithMain):
         return open_results(self.folder / "run.h5")
 
     def test_rates_are_those_of_the_cases(self):
+        frame = self.groups()["cases"].to_dataframe()
+        for column, rates in (("prefill_rate", [1000, 1200]), ("decode_rate", [90.5, np.nan])):
+            axes = self.axes()
+            generate_plots.draw_rates(axes, frame, column)
+            np.testing.assert_array_equal(axes.lines[0].get_xydata(), [[rates[0], 0], [rates[1], 1]])
+            self.assertEqual([text.get_text() for text in axes.texts], ["out_of_memory"])
+
+    def test_repeats_of_a_prompt_are_in_one_row(self):
+        frame = pd.DataFrame({"prompt": ["a", "b"] * 3, "status": ["ok", "error"] * 3, "decode_rate": range(6)})
         axes = self.axes()
-        generate_plots.draw_rates(axes, self.groups())
-        lines = self.lines(axes)
-        np.testing.assert_array_equal(lines["prompt"], [[1000, 0], [1200, 1]])
-        np.testing.assert_array_equal(lines["new tokens"][0], [90.5, 0])
-        self.assertEqual([text.get_text() for text in axes.texts], ["out_of_memory"])
+        generate_plots.draw_rates(axes, frame, "decode_rate")
+        np.testing.assert_array_equal(axes.lines[0].get_xydata(), [[k, k % 2] for k in range(6)])
+        self.assertEqual([(text.get_text(), text.get_position()[1]) for text in axes.texts], [("error", 1)])
+
+    def test_prompts_beyond_the_limit_are_said(self):
+        count = 50
+        frame = pd.DataFrame({"prompt": [f"p{k}" for k in range(count)], "status": ["ok"] * count, "decode_rate": [1.0] * count})
+        axes = self.axes()
+        generate_plots.draw_rates(axes, frame, "decode_rate")
+        self.assertEqual(axes.get_title(), "Rate of new tokens, the first 40 of 50 prompts")
+        self.assertEqual(len(axes.get_yticklabels()), 40)
+        axes = self.axes()
+        generate_plots._draw_lines(axes, [(f"p{k}", np.ones(2)) for k in range(count)] * 2, "Lines", "twice")
+        self.assertEqual(axes.get_title("right"), "twice, the first 12 of 50 prompts")
+        self.assertEqual(len({line.get_color() for line in axes.lines}), 12)
+        self.assertEqual(len(axes.get_legend().get_texts()), 12)
 
     def test_latency_is_that_of_the_first_token_and_then_of_steps(self):
         axes = self.axes()
         generate_plots.draw_latency(axes, self.groups())
-        np.testing.assert_array_equal(self.lines(axes)["$x_{$"], [[1, 500], [2, 250], [3, 250]])
+        np.testing.assert_array_equal(self.lines(axes)["$x_{$  (tuned)"], [[1, 500], [2, 250], [3, 250]])
         self.assertEqual(len(axes.lines), 1)
 
-    def test_surprise_is_a_running_mean(self):
+    def test_surprise_is_a_running_mean_of_each_row(self):
         axes = self.axes()
         generate_plots.draw_log_probability(axes, self.groups())
-        lines = self.lines(axes)
-        np.testing.assert_array_equal(lines["$x_{$, row 0"][:, 1], [1, 2, 2])
-        np.testing.assert_array_equal(lines["$x_{$, row 1"][:, 1], [4])
+        np.testing.assert_array_equal(axes.lines[0].get_ydata(), [1, 2, 2])
+        np.testing.assert_array_equal(axes.lines[1].get_ydata(), [4])
+        self.assertEqual(len({line.get_color() for line in axes.lines}), 1)
+        self.assertEqual([text.get_text() for text in axes.get_legend().get_texts()], ["$x_{$  (tuned)"])
 
     def test_the_command_line_draws_with_and_without_tokens(self):
         for groups in (TIMED, {"cases": GENERATED["cases"]}):

@@ -292,6 +292,34 @@ class Plots(WithPlots, WithFile):
                 met = [t.get_text() for t, box in boxes.items() if t is not name and box.overlaps(boxes[name])]
                 self.assertEqual(met, [], f"beside {name.get_text()}, {count} lengths")
 
+    def test_numbers_of_lengths_stand_apart(self):
+        for lengths in ((128, 256, 512, 1024, 2048, 4096, 8192, 16384), (1000, 1024, 1100, 4096), (512,)):
+            frame = self.frame()
+            frame = pd.concat([frame.head(1).assign(seq_len=length) for length in lengths])
+            figure, panels = plt.subplots(1, 3, figsize=(plots._WIDTH, plots._ROW_HEIGHT))
+            self.addCleanup(plt.close, figure)
+            figure.subplots_adjust(left=0.075, right=0.985, wspace=0.2)
+            plots.draw_time(panels[0], frame, "OpenMP", "forward")
+            figure.draw_without_rendering()
+            labels = [label for label in panels[0].get_xticklabels() if label.get_text()]
+            self.assertEqual(labels[0].get_text(), str(lengths[0]))
+            for one, other in zip(labels, labels[1:]):
+                self.assertFalse(one.get_window_extent().overlaps(other.get_window_extent()), (one, other))
+            self.assertEqual(len(panels[0].get_xticks()), len(lengths))
+
+    def test_the_legend_fits(self):
+        groups = open_results(self.written(out_of_memory=(3,)))
+        frame = series.case_frame(groups)
+        for name in ("f16", "f64"):
+            frame = pd.concat([frame, frame.head(16).assign(dtype=name)], ignore_index=True)
+        frame["noisy"] = "yes"
+        with plt.rc_context(plots.RC):
+            figure = plots._compose(groups, frame, plots._time_rows(frame), "")
+        self.addCleanup(plt.close, figure)
+        legend, = figure.subfigs[0].legends
+        self.assertEqual(len(legend.get_texts()), 10)
+        self.assertLessEqual(legend.get_window_extent().x1, figure.bbox.x1)
+
     def test_a_reduction_without_difference_has_no_sign(self):
         self.assertEqual([plots._percent(x) for x in (0.0, 0.004, -0.004, 0.5, -0.2)], ["0 %", "0 %", "0 %", "−50 %", "+20 %"])
 
@@ -329,6 +357,11 @@ class CommandLine(WithMain, WithFile):
         code, out, _ = self.run_main("plot", self.written())
         self.assertEqual((code, out), (0, f"{self.folder / 'layer.png'}\n"))
         self.assert_png(self.folder / "layer.png")
+
+    def test_plots_of_which_nothing_or_one_direction_ran(self):
+        for failed in (range(32), range(8), range(8, 16)):
+            path = self.written(cases=16, out_of_memory=[case for case in failed if case < 16], regions=False)
+            self.assertEqual(self.run_main("plot", path)[0], 0)
 
     def test_plot_of_an_interrupted_run_without_regions(self):
         path = self.written("layer.h5.part", complete=0, cases=3, regions=False)

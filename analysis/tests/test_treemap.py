@@ -59,6 +59,18 @@ class Treemap(WithFile, WithPlots):
         self.assertEqual([text.get_text() for text in axes.texts], ["large\n99.5 %"])
         self.assertEqual(len(axes.patches), 2)
 
+    def test_blocks_have_the_colours_of_their_bars(self):
+        groups = open_results(self.written())
+        frame = series.case_frame(groups)
+        bars, areas = self.axes(), self.axes()
+        plots.draw_breakdown(bars, series.breakdown(groups, frame))
+        plots._treemap_rows(groups, frame)[0]["panels"][0](areas)
+        colours = {container.get_label(): container.patches[0].get_facecolor()[:3] for container in bars.containers}
+        colours["(own)"] = colours.pop(series.UNATTRIBUTED)
+        for text, patch in zip(areas.texts, areas.patches):
+            path = text.get_text().split("\n")[0].split("/")
+            self.assertEqual(patch.get_facecolor()[:3], colours["attention" if path[0] == "attention" else path[1]], path)
+
     def test_the_longest_profiled_case_is_drawn(self):
         groups = open_results(self.written())
         frame = series.case_frame(groups)
