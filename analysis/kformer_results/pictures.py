@@ -2,6 +2,7 @@
 """The pictures of a result file of any kind."""
 
 from pathlib import Path
+from typing import Any
 
 from .generate_plots import save_generate_plot
 from .memory_plots import save_memory_plot
@@ -9,6 +10,7 @@ from .plots import save_plots
 from .quantize_plots import save_quantize_plot
 from .reader import Groups
 from .scaling_plots import save_scaling_plots
+from .series import case_frame, selections
 from .train_plots import save_train_plots
 
 # By the root attribute `kind`; others are sweeps.
@@ -29,3 +31,11 @@ def save_pictures(
     if (draw := _OF_KIND.get(str(groups[""].attrs.get("kind", "")))) is not None:
         return draw(groups, out)
     return save_plots(groups, out, separate=separate, op=op, batch=batch, configuration=configuration)
+
+
+def picture_options(groups: Groups) -> list[tuple[dict[str, Any], str]]:
+    """The options by which `save_pictures` draws everything, one picture after the other, each with what it is of.
+
+    Raises ResultFileError if there is nothing to draw.
+    """
+    return [({}, "")] if str(groups[""].attrs.get("kind", "")) in _OF_KIND else selections(case_frame(groups))

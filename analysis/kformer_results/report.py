@@ -5,17 +5,19 @@ import base64
 import html
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from .pictures import save_pictures
+from .heading import source_facts
+from .pictures import picture_options, save_pictures
 from .reader import Groups, ResultFileError
 from .series import crossover_table, run_label, summary_table
 from .tables import FORMATS, TABLES
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 75rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; margin-bottom: 0; } h2 { font-size: 1.15rem; margin-top: 2rem; }
+h1 { font-size: 1.5rem; margin-bottom: 0; } h2 { font-size: 1.15rem; margin-top: 2rem; } h3 { font-size: 1rem; }
 p.origin { color: #666; margin-top: .2rem; }
 img { max-width: 100%; height: auto; }
 div.table { overflow-x: auto; }
@@ -25,12 +27,13 @@ th { background: #f4f4f4; } td.text { text-align: left; white-space: pre-wrap; o
 pre { background: #f7f7f7; padding: .8rem; overflow-x: auto; font-size: .8rem; }
 """
 _MOST_ROWS = 500
+_MOST_PICTURES = 12
 
 
 def save_report(groups: Groups, out: str | Path) -> Path:
     """Writes the report of a file that open_results read; returns its path.
 
-    It has the cases, the pictures of `save_pictures`, the limits of the machine, where the numbers come from, and the
+    It has the cases, pictures of all of them (at most twelve), the limits of the machine, where the numbers come from, and the
     deck. Nothing is loaded from elsewhere. A part that the file lacks is left out, and so are pictures without data.
     """
     out = Path(out)
@@ -42,7 +45,8 @@ def report(groups: Groups) -> str:
     """The report as text."""
     root = groups[""].attrs
     title = html.escape(str(root.get("title", "")) or "Kformer results")
-    parts = [f"<h1>{title}</h1>", f'<p class="origin">{html.escape(run_label(groups))}</p>']
+    origin = "  ·  ".join([*source_facts(groups), run_label(groups)])
+    parts = [f"<h1>{title}</h1>", f'<p class="origin">{html.escape(origin)}</p>']
     parts += _section("Results", _results(groups)) + _section("Pictures", _pictures(groups))
     parts += _section("Machine", _machine(groups)) + _section("Origin", _origin(groups)) + _section("Deck", _deck(groups))
     body = "\n".join(parts)
@@ -68,15 +72,24 @@ def _results(groups: Groups) -> str:
 
 
 def _pictures(groups: Groups) -> str:
+    """A picture for each batch, op and configuration of a sweep, and one of other kinds; the first twelve."""
+    try:
+        options = picture_options(groups)
+        parts = [_picture(groups, *one) for one in options[:_MOST_PICTURES]]
+    except ResultFileError:
+        return ""
+    if len(options) > len(parts):
+        parts.append(f"<p>The first {len(parts)} of {len(options)}. <code>kformer-results plot FILE.h5 --batch B "
+                     "--configuration N</code> draws any of them.</p>")  # fmt: skip
+    return "\n".join(parts)
+
+
+def _picture(groups: Groups, options: dict[str, Any], what: str) -> str:
+    heading = f"<h3>{html.escape(what)}</h3>" if what else ""
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            paths = save_pictures(groups, Path(folder) / "picture.png")
-        except ResultFileError:
-            return ""
-        return "\n".join(
-            f'<p><img alt="{path.stem}" src="data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"></p>'
-            for path in paths
-        )
+        path, = save_pictures(groups, Path(folder) / "picture.png", **options)
+        data = base64.b64encode(path.read_bytes()).decode()
+    return f'{heading}<p><img alt="{html.escape(what or "picture")}" src="data:image/png;base64,{data}"></p>'
 
 
 def _machine(groups: Groups) -> str:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The numbers behind the plots and the table: plain pandas, no plotting."""
 
+from typing import Any
+
 import pandas as pd
 import xarray as xr
 
@@ -56,11 +58,21 @@ def configuration_numbers(frame: pd.DataFrame) -> "pd.Series[int]":
 
     Cases of one configuration differ only in length and implementation. All cases of other frames have number 0.
     """
+    keys = _configurations(frame)
+    return keys.groupby(list(keys), sort=False).ngroup() if len(keys.columns) else pd.Series(0, frame.index)
+
+
+def _configurations(frame: pd.DataFrame) -> pd.DataFrame:
+    """What tells configurations apart; no columns for other frames.
+
+    As in the deck, `q_len` is 0 where it is the sequence length, and `v_head_dim` where it is `head_dim`.
+    """
     if not set(_CONFIGURATION) <= set(frame):
-        return pd.Series(0, frame.index)
+        return frame[[]]
     keys = frame[list(_CONFIGURATION)].copy()
-    keys["q_len"] = keys["q_len"].where(keys["q_len"] != frame["seq_len"], 0)
-    return keys.groupby(list(_CONFIGURATION), sort=False).ngroup()
+    for name, leader in (("q_len", "seq_len"), ("v_head_dim", "head_dim")):
+        keys[name] = keys[name].where(keys[name] != frame[leader], 0)
+    return keys
 
 
 def select_configuration(frame: pd.DataFrame, number: int = 0) -> pd.DataFrame:
@@ -74,6 +86,23 @@ def select_configuration(frame: pd.DataFrame, number: int = 0) -> pd.DataFrame:
     if not 0 <= number <= numbers.max():
         raise ResultFileError(f"no configuration {number}; the file has 0 to {numbers.max()}")
     return frame[numbers == number]
+
+
+def selections(frame: pd.DataFrame) -> list[tuple[dict[str, Any], str]]:
+    """What `select` and `select_configuration` can choose, in the order of the first cases: names and values of their
+    arguments, and what tells these cases from the others, such as "batch 4, window 1024"."""
+    names = [name for name in ("op", "batch") if name in frame]
+    keys = frame[names].assign(**_configurations(frame))
+    firsts = keys.drop_duplicates() if len(keys.columns) else keys.head(1)
+    differ = [name for name in firsts if firsts[name].nunique() > 1]
+    found: list[tuple[dict[str, Any], str]] = []
+    for case, row in firsts.iterrows():
+        chosen = {name: row[name] for name in names}
+        number = int(configuration_numbers(select(frame, **chosen))[case])
+        # What is as another column says is 0.
+        words = [f"{name} {row[name]}" for name in differ if name not in ("q_len", "v_head_dim") or row[name]]
+        found.append(({**chosen, "configuration": number}, ", ".join(words)))
+    return found
 
 
 def noisy(frame: pd.DataFrame) -> "pd.Series[bool]":

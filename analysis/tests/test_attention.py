@@ -33,6 +33,22 @@ class Series(WithComparison):
         with self.assertRaisesRegex(ResultFileError, "no configuration 2; the file has 0 to 1"):
             series.select_configuration(self.frame(), 2)
 
+    def test_what_can_be_selected(self):
+        frame = self.frame()
+        self.assertEqual(series.selections(frame), [({"op": "layer", "batch": 1, "configuration": number}, words)
+                                                    for number, words in ((0, "causal yes"), (1, "causal no"))])  # fmt: skip
+        frame.loc[frame["dtype"] == "bf16", "batch"] = 4
+        frame.loc[(frame["dtype"] == "bf16") & (frame["direction"] == "backward"), "q_len"] = 1
+        found = series.selections(frame)
+        self.assertEqual(found, [({"op": "layer", "batch": 1, "configuration": 0}, "batch 1, causal yes"),
+                                 ({"op": "layer", "batch": 4, "configuration": 0}, "batch 4, causal no"),
+                                 ({"op": "layer", "batch": 4, "configuration": 1}, "batch 4, causal no, q_len 1")])  # fmt: skip
+        shown = []
+        for chosen, _ in found:
+            number = chosen.pop("configuration")
+            shown += list(series.select_configuration(series.select(frame, **chosen), number).index)
+        self.assertEqual(sorted(shown), list(frame.index))
+
     def test_speedups_where_both_were_timed(self):
         table = series.speedups(series.select_configuration(self.frame(out_of_memory=(3,))))
         forward = table[table["direction"] == "forward"]
@@ -60,6 +76,7 @@ class Plots(WithComparison, WithPlots):
         lines = self.lines(axes)
         self.assertEqual(set(lines), {"f32", "equally fast"})
         np.testing.assert_allclose(lines["f32"], [(n, 1.25) for n in synthetic.SEQ_LENS])
+        self.assertGreater(axes.get_ylim()[1], 1.3)
 
     def test_noise_gives_no_speedup_and_is_marked(self):
         frame = series.select_configuration(self.frame())
@@ -68,6 +85,7 @@ class Plots(WithComparison, WithPlots):
         axes = self.axes()
         attention_plots.draw_speedup(axes, frame, "OpenMP", "backward")
         self.assertEqual([n for n, _ in self.lines(axes)["f32"]], [512, 2048, 4096])
+        self.assertLess(axes.get_xlim()[0], 500)
         axes = self.axes()
         plots.draw_time(axes, frame, "OpenMP", "backward")
         self.assertEqual([n for n, _ in self.lines(axes)["flash f32 noisy"]], [1024])

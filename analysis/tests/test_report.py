@@ -4,14 +4,14 @@
 import html.parser
 import json
 import unittest
+from unittest import mock
 
 import h5py
 import numpy as np
 import xarray as xr
 
-from kformer_results import ResultFileError, open_results, schema, trace
-from kformer_results.report import report
-from tests import stored, synthetic
+from kformer_results import ResultFileError, open_results, report, schema, trace
+from tests import stored, synthetic, synthetic_attention
 from tests.test_results import WithFile, WithMain
 
 
@@ -43,7 +43,7 @@ class Page(html.parser.HTMLParser):
 
 class Report(WithFile, WithMain):
     def page(self, path):
-        page = Page(report(open_results(path)))
+        page = Page(report.report(open_results(path)))
         self.assertEqual(page.stack, [])
         self.assertEqual(page.links, 0)
         return page
@@ -61,6 +61,24 @@ class Report(WithFile, WithMain):
                 self.assertTrue(page.sources)
                 for source in page.sources:
                     self.assertTrue(source.startswith("data:image/png;base64,"))
+
+    def test_every_configuration_and_batch_has_a_picture(self):
+        synthetic_attention.write(self.folder / "attention.h5")
+        page = self.page(self.folder / "attention.h5")
+        self.assertEqual((page.texts["h3"], len(set(page.sources))), (["causal yes", "causal no"], 2))
+        path = self.written(regions=False)
+        with h5py.File(path, "r+") as file:
+            file["cases/batch"][4:8] = 4
+            file["cases/batch"][8:] = 16
+        page = self.page(path)
+        self.assertEqual((page.texts["h3"], len(set(page.sources))), (["batch 1", "batch 4", "batch 16"], 3))
+        with mock.patch.object(report, "_MOST_PICTURES", 2):
+            page = self.page(path)
+        self.assertEqual((page.texts["h3"], len(set(page.sources))), (["batch 1", "batch 4"], 2))
+        self.assertTrue(any(text.startswith("The first 2 of 3.") for text in page.texts["p"]))
+
+    def test_the_model_is_named(self):
+        self.assertIn("model tiny-llama", self.page(stored.unpack(self.folder, "generate")).texts["p"][0])
 
     def test_texts_are_no_markup(self):
         path = self.written()
