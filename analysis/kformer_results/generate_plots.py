@@ -130,9 +130,8 @@ def _draw_lines(axes: Axes, lines: list[tuple[str, np.ndarray]], title: str, sev
     if len(names) > len(shown):
         notes.append(f"the first {len(shown)} of {len(names)} prompts")
     axes.set_title(title)
-    axes.set_title(", ".join(notes), loc="right", fontsize=9.5, fontweight="normal", color=GREY)
     axes.set_xlabel("new token")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    legend = axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=9)
+    legend = axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=9, title="\n".join(notes), title_fontsize=9)
     for text in legend.get_texts():
         text.set_parse_math(False)

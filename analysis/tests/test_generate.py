@@ -50,7 +50,7 @@ class Generations(WithFile, WithPlots, WithMain):
         self.assertEqual(len(axes.get_yticklabels()), 40)
         axes = self.axes()
         generate_plots._draw_lines(axes, [(f"p{k}", np.ones(2)) for k in range(count)] * 2, "Lines", "twice")
-        self.assertEqual(axes.get_title("right"), "twice, the first 12 of 50 prompts")
+        self.assertEqual(axes.get_legend().get_title().get_text(), "twice\nthe first 12 of 50 prompts")
         self.assertEqual(len({line.get_color() for line in axes.lines}), 12)
         self.assertEqual(len(axes.get_legend().get_texts()), 12)
 
