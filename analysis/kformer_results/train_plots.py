@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from .heading import add_heading, constant_facts, model_facts
 from .plots import RC
 from .reader import Groups, ResultFileError
-from .style import BLOCK_COLOURS, GREY, IMPL_COLOURS
+from .style import BLOCK_COLOURS, GREY, IMPL_COLOURS, log_ticks
 from .treemap import draw_treemap, tree_of
 
 _PARTS = 50  # the running mean of the loss is over a part of the steps
@@ -166,6 +166,9 @@ def draw_norm(axes: Axes, groups: Groups) -> None:
     steps = groups["steps"]
     axes.semilogy(steps["step"], steps["gradient_norm"], color=_LINE, lw=0.9)
     skipped = np.asarray(steps["step"])[np.asarray(steps["skipped"]) == "yes"]
+    finite = np.asarray(steps["gradient_norm"])[np.isfinite(steps["gradient_norm"]) & (steps["gradient_norm"] > 0)]
+    if len(finite):
+        log_ticks(axes, finite.min(), finite.max())
     _finish(axes, "Gradient norm, before clipping", "")
     if len(skipped):
         axes.plot(

@@ -13,6 +13,7 @@ from .style import BLOCK_COLOURS, GREY, OWN_COLOUR
 
 _OWN = "(own)"  # what a region does outside of the regions in it
 _LEAST_LABEL = 0.006  # share of the area that a name needs
+_LINE = 0.14  # inches that a line of a label is high
 _LEAST_SHOWN = 1e-6  # share of the area below which nothing is drawn
 
 
@@ -73,6 +74,7 @@ def draw_treemap(
     `which` says of what case. Regions that `blocks` names have the colours of the bars of these blocks.
     """
     tiles = tiles_of(root)
+    high = axes.get_window_extent().height / axes.figure.dpi
     groups = list(dict.fromkeys([*blocks, *(_group(tile, blocks) for tile in tiles)]))
     for tile in tiles:
         group = _group(tile, blocks)
@@ -81,10 +83,12 @@ def draw_treemap(
             Rectangle((tile.x, tile.y), tile.width, tile.height, fc=colour, ec="white", lw=1.2, alpha=0.85)
         )
         share = tile.width * tile.height
-        if share < _LEAST_LABEL:
+        lines = int(tile.height * high / _LINE)
+        if share < _LEAST_LABEL or lines == 0:
             continue
+        words = [_label(tile.path), f"{100 * share:.1f} %"][:lines]
         text = axes.text(
-            tile.x + 0.004, tile.y + tile.height - 0.01, f"{_label(tile.path)}\n{100 * share:.1f} %", va="top",
+            tile.x + 0.004, tile.y + tile.height - 0.01, "\n".join(words), va="top",
             fontsize=8, color="white" if _is_dark(colour) else "black", clip_on=True, parse_math=False,
         )  # fmt: skip
         text.set_clip_path(axes.patches[-1])

@@ -59,6 +59,12 @@ class Treemap(WithFile, WithPlots):
         self.assertEqual([text.get_text() for text in axes.texts], ["large\n99.5 %"])
         self.assertEqual(len(axes.patches), 2)
 
+    def test_tiles_without_the_height_for_it_have_no_share(self):
+        axes = self.axes()
+        axes.set_position((0.1, 0.1, 0.8, 0.1))
+        draw_treemap(axes, Node("", 1.0, [Node(f"part {k}", 0.05) for k in range(20)]), "title")
+        self.assertTrue(all("%" not in text.get_text() for text in axes.texts))
+
     def test_blocks_have_the_colours_of_their_bars(self):
         groups = open_results(self.written())
         frame = series.case_frame(groups)
