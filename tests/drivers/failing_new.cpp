@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Loaded before the libraries of a program: after SIGUSR2 its next allocation by `new` fails, as where memory runs out.
+// Loaded before the libraries of a program: after SIGRTMIN its next allocation by `new` fails, as where memory runs out.
+// The programs answer SIGUSR2 themselves.
 #include <csignal>
 #include <cstdlib>
 #include <new>
@@ -9,7 +10,7 @@ namespace {
 volatile std::sig_atomic_t next_fails = 0;
 
 __attribute__((constructor)) void listen() {
-  std::signal(SIGUSR2, [](int) { next_fails = 1; });
+  std::signal(SIGRTMIN, [](int) { next_fails = 1; });
 }
 
 }  // namespace

@@ -226,8 +226,8 @@ class Checkpoints(RanksTest):
                 (signal.SIGSTOP, r"rank 0 of 'world' \(2 ranks\) waited 2 s in vain for .*rank 1"),
                 # So does the system where memory runs out. The launcher names the rank.
                 (signal.SIGKILL, r"(?i)rank 1.*signal 9|signal 9.*rank 1|KILLED BY SIGNAL: 9"),
-                # Where an allocation fails.
-                (signal.SIGUSR2, r"error: memory ran out \(std::bad_alloc\).*rank 1 of 2 ends with exit code 6, and ends the others")):
+                # Where an allocation fails: failing_new.cpp.
+                (signal.SIGRTMIN, r"error: memory ran out \(std::bad_alloc\).*rank 1 of 2 ends with exit code 6, and ends the others")):
             with self.subTest(number=number):
                 shutil.rmtree(self.folder / "saved")
                 shutil.rmtree(self.folder / "model")

@@ -190,8 +190,8 @@ ErrorLimits sampled_limits(DType stored, DType arithmetic, std::size_t row, cons
   long double least = ulp(arithmetic, size);
   if (const long double own = std::max(scale * errors.rms, least);
       std::isfinite(own) && scale * sampled.usual * size > own) {
-    const auto rows = static_cast<long double>(reference.size() / row * sampled.samples);
-    const long double factor = std::pow(scale * sampled.usual * size / own, 4 / (rows + 4));
+    const std::size_t rows = reference.size() / row * sampled.samples;
+    const long double factor = std::pow(scale * sampled.usual * size / own, 4 / static_cast<long double>(rows + 4));
     scale *= factor;
     least *= factor;
   }
