@@ -130,10 +130,50 @@ GenerateResults::GenerateResults(ResultFile& file, const GenerateDeck& deck, std
       m_generations(declare_generations(file)),
       m_tokens(declare_tokens(file)),
       m_logits(deck.generate.last_logits ? &declare_logits(file) : nullptr),
-      m_measurements(file) {}
+      m_measurements(file) {
+  restore(deck);
+}
+
+void GenerateResults::restore(const GenerateDeck& deck) {
+  m_file.restore();
+  if (m_cases.rows() == 0) return;
+  const std::size_t last = m_cases.rows() - 1;
+  const auto [begin, end] = sequences_of(last);
+  bool whole = status_of(last) != CaseStatus::out_of_memory || deck.run.on_oom != OnOutOfMemory::abort;
+  for (std::size_t row = begin; row < end; ++row)
+    whole &= item<std::int8_t>(m_generations, "end", row) != static_cast<std::int8_t>(SequenceEnd::interrupted);
+  if (whole) return;
+  m_cases.keep_rows(last);
+  m_generations.keep_rows(begin);
+  if (m_logits) m_logits->keep_rows(begin);
+  drop_rows(m_tokens.table(), "generation", begin);
+  m_measurements.keep_cases(last);
+}
+
+CaseStatus GenerateResults::status_of(std::size_t row) const {
+  return static_cast<CaseStatus>(item<std::int8_t>(m_cases, "status", row));
+}
+
+// Rows of /generations: the first, and the one after the last.
+std::pair<std::size_t, std::size_t> GenerateResults::sequences_of(std::size_t row) const {
+  const auto case_of = [&](std::size_t i) { return item<std::int32_t>(m_generations, "case", i); };
+  std::size_t begin = 0;
+  while (begin < m_generations.rows() && std::cmp_less(case_of(begin), row)) ++begin;
+  std::size_t end = begin;
+  while (end < m_generations.rows() && std::cmp_equal(case_of(end), row)) ++end;
+  return {begin, end};
+}
+
+FinishedGeneration GenerateResults::generation(std::size_t row) const {
+  FinishedGeneration g{item<std::string>(m_cases, "prompt", row), item<std::int64_t>(m_cases, "repeat", row),
+                       status_of(row), {}};
+  const auto [begin, end] = sequences_of(row);
+  for (std::size_t i = begin; i < end; ++i) g.texts.push_back(item<std::string>(m_generations, "text", i));
+  return g;
+}
 
 void GenerateResults::add_machine(const measure::MachineLimits& limits) {
-  m_measurements.add_machine(m_space, limits);
+  if (!m_measurements.has_machine()) m_measurements.add_machine(m_space, limits);
 }
 
 double share_of_limit(const Generation& generation) {

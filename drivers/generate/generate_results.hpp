@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "generate/generation.hpp"
 #include "sweep/measurement_tables.hpp"
@@ -16,6 +18,14 @@ struct GenerationLabel {
   std::string adapter{};    ///< its name; empty: none
 };
 
+/// What a result file says of a generation that came to its end.
+struct FinishedGeneration {
+  std::string prompt;              ///< name
+  std::int64_t repeat = 0;         ///< of the prompt
+  CaseStatus status{};             ///< how it ended
+  std::vector<std::string> texts;  ///< new text of every sequence; none if it failed
+};
+
 /// A row of /tokens.
 struct TokenRow : TokenRecord {
   std::int64_t generation = 0;  ///< row in /generations
@@ -26,16 +36,24 @@ struct TokenRow : TokenRecord {
 /// The tables of a generation in its result file; one call per finished prompt and repeat.
 class GenerateResults {
  public:
-  /// Declares the tables.
+  /// Declares the tables; they have the rows of the run that the file resumes. A generation that was stopped, or that
+  /// ended the run for a lack of memory, is not among them.
   /// \param space    name of the execution space
   GenerateResults(ResultFile& file, const GenerateDeck& deck, std::string space);
 
-  /// A row of /machine.
+  /// Generations in the file.
+  std::size_t finished() const { return m_cases.rows(); }
+  /// One of them.
+  FinishedGeneration generation(std::size_t row) const;
+  /// A row of /machine, unless the run that is resumed has one.
   void add_machine(const measure::MachineLimits& limits);
   /// The rows of one generation in every table; the file is checkpointed.
   void add(const GenerationLabel& label, const Generation& generation);
 
  private:
+  void restore(const GenerateDeck& deck);
+  CaseStatus status_of(std::size_t row) const;
+  std::pair<std::size_t, std::size_t> sequences_of(std::size_t row) const;
   void add_sequence(const GenerationLabel& label, const Sequence& sequence, std::int64_t row);
 
   ResultFile& m_file;

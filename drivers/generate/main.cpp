@@ -105,6 +105,11 @@ int run(const CommandLine& line, const GenerateDeck& deck, Ranks& ranks) {
   ranks.require(parallel.tensor, deck.parallel ? fmt::format("'parallel.tensor' = {}", parallel.tensor) : "",
                 "parallel.tensor", program, line.dry_run);
   const std::string space = execution_space_of(deck.generate, measure::built_spaces());
+  if (line.resume && ranks.size() > 1)
+    throw DeckError(
+        fmt::format("--resume goes on with the generations of a run of one rank, but {} ranks were started; leave it "
+                    "out, and start anew with --overwrite",
+                    ranks.size()));
   Ranks::require_backend(parallel.backend, "parallel.backend", space);
   ranks.begin(parallel.timeout_s);
   if (line.dry_run) {
@@ -135,6 +140,7 @@ int main(int argc, char* argv[]) {
                                   return drivers::run(line, deck, ranks);
                                 },
                                 {.prompts = true,
+                                 .resumes = drivers::Resumes::finished_cases,
                                  .results = {drivers::kind, drivers::declare_results},
                                  .deck_of_call = drivers::deck_of_call});
   });

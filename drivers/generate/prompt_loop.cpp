@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <string>
+#include <vector>
 
 #include "app/command_line.hpp"
 #include "app/say.hpp"
@@ -22,13 +24,20 @@ void print_text(std::string_view text) {
 // The state of the run.
 class PromptRun {
  public:
-  PromptRun(const PromptLoop& loop, ResultFile& file) : m_loop(loop), m_deck(*loop.deck), m_file(file) {}
+  PromptRun(const PromptLoop& loop, ResultFile& file)
+      : m_loop(loop), m_deck(*loop.deck), m_file(file), m_finished(loop.results->finished()) {}
 
   int run() {
+    if (m_finished > 0)
+      say(m_loop.log, "resumed: {} {} from {}\n", m_finished,
+          m_finished == 1 ? "generation is" : "generations are", m_file.part_path().string());
     for (const PromptTable& prompt : m_deck.prompts) {
+      GenerationLabel label{prompt.name, prompt_text(prompt), 0, name_of_adapter(prompt)};
+      if (recall(prompt, label)) continue;
       if (!goes_on()) break;
-      run_prompt(prompt);
+      run_prompt(prompt, label);
     }
+    if (m_recalled < m_finished) refuse_file();
     return close();
   }
 
@@ -38,8 +47,30 @@ class PromptRun {
     return !m_stopped && !m_out_of_memory;
   }
 
-  void run_prompt(const PromptTable& prompt) {
-    GenerationLabel label{prompt.name, prompt_text(prompt), 0, name_of_adapter(prompt)};
+  // Takes what an interrupted run finished of the prompt, and prints the text. Whether that is all.
+  bool recall(const PromptTable& prompt, GenerationLabel& label) {
+    while (m_recalled < m_finished && label.repeat < m_deck.timing.repeats) {
+      const FinishedGeneration g = m_loop.results->generation(m_recalled);
+      if (g.prompt != label.prompt || g.repeat != label.repeat) refuse_file();
+      ++m_recalled;
+      count(g.status, !g.texts.empty());
+      if (g.texts.empty()) return true;
+      if (label.repeat == 0) {
+        print_beginning(prompt, label, 0);
+        print_text(g.texts.front());
+        print_rest(prompt, label, g.texts);
+      }
+      ++label.repeat;
+    }
+    return label.repeat == m_deck.timing.repeats;
+  }
+
+  [[noreturn]] void refuse_file() const {
+    throw FileError(fmt::format("'{}' cannot be continued: it has other generations than the deck",
+                                m_file.part_path().string()));
+  }
+
+  void run_prompt(const PromptTable& prompt, GenerationLabel& label) {
     GenerationTask task{.prompt = {},
                         .batch = m_deck.generate.batch,
                         .adapter = adapter_of(m_deck, prompt),
@@ -49,7 +80,8 @@ class PromptRun {
     try {
       task.prompt = m_loop.generator->encode(prompt);
       for (std::int64_t i = 0; i < m_deck.timing.warmup && goes_on(); ++i) m_loop.generator->generate(task);
-      const Measurement profiled = m_deck.profile.kernels && goes_on() ? profile(task) : Measurement();
+      const bool profiles = m_deck.profile.kernels && label.repeat == 0 && goes_on();
+      const Measurement profiled = profiles ? profile(task) : Measurement();
       task.check = true;
       for (; label.repeat < m_deck.timing.repeats && goes_on(); ++label.repeat)
         run_counted(prompt, label, task, label.repeat == 0 ? profiled : Measurement());
@@ -86,8 +118,7 @@ class PromptRun {
     const bool shown = label.repeat == 0;
     GenerationTask task = quiet;
     if (shown) {
-      print_heading(prompt, 0);
-      if (!prompt.chat) print_text(label.prompt_text);
+      print_beginning(prompt, label, 0);
       task.on_text = print_text;
     }
     Generation generation;
@@ -97,7 +128,11 @@ class PromptRun {
       if (shown) print_text("\n");
       throw;
     }
-    if (shown) print_rest(prompt, label, generation);
+    if (shown) {
+      std::vector<std::string> texts;
+      for (const Sequence& s : generation.sequences) texts.push_back(new_text_of(s));
+      print_rest(prompt, label, texts);
+    }
     generation.measurement.regions = profiled.regions;
     generation.measurement.profile = profiled.profile;
     sample_limits(generation);
@@ -116,20 +151,22 @@ class PromptRun {
   }
 
   // Row 0 was printed as it came.
-  void print_rest(const PromptTable& prompt, const GenerationLabel& label, const Generation& generation) {
+  void print_rest(const PromptTable& prompt, const GenerationLabel& label,
+                  const std::vector<std::string>& texts) const {
     print_text("\n");
-    for (std::size_t row = 1; row < generation.sequences.size(); ++row) {
-      print_heading(prompt, row);
-      if (!prompt.chat) print_text(label.prompt_text);
-      print_text(new_text_of(generation.sequences[row]) + "\n");
+    for (std::size_t row = 1; row < texts.size(); ++row) {
+      print_beginning(prompt, label, row);
+      print_text(texts[row] + "\n");
     }
   }
 
-  void print_heading(const PromptTable& prompt, std::size_t row) const {
+  // What stands before the new text of a sequence.
+  void print_beginning(const PromptTable& prompt, const GenerationLabel& label, std::size_t row) const {
     if (m_deck.generate.batch > 1)
       print_text(fmt::format("== {} [{}] ==\n", prompt.name, row));
     else if (m_deck.prompts.size() > 1)
       print_text(fmt::format("== {} ==\n", prompt.name));
+    if (!prompt.chat) print_text(label.prompt_text);
   }
 
   // An interrupted sequence is not the requested result.
@@ -157,10 +194,14 @@ class PromptRun {
     keep(label, nothing);
   }
 
+  void count(CaseStatus status, bool generated) {
+    m_failed_check |= status == CaseStatus::failed_check;
+    m_failed |= status == CaseStatus::error;
+    m_generated |= generated;
+  }
+
   void keep(const GenerationLabel& label, const Generation& generation) {
-    m_failed_check |= generation.measurement.status == CaseStatus::failed_check;
-    m_failed |= generation.measurement.status == CaseStatus::error;
-    m_generated |= !generation.sequences.empty();
+    count(generation.measurement.status, !generation.sequences.empty());
     m_loop.results->add(label, generation);
     say(m_loop.log, "{}", figures_of(label, generation));
   }
@@ -169,8 +210,9 @@ class PromptRun {
     if (m_loop.finish) m_loop.finish();
     if (m_stopped || m_out_of_memory) {
       m_file.checkpoint();
-      say(m_loop.log, "stopped ({}); the finished generations are in {}\n", m_stopped.value_or("out of memory"),
-          m_file.part_path().string());
+      say(m_loop.log, "stopped ({}); the finished generations are in {}{}\n",
+          m_stopped.value_or("out of memory"), m_file.part_path().string(),
+          m_loop.together ? "" : ", and --resume goes on with them");
       return m_out_of_memory ? exit_out_of_memory : exit_stopped;
     }
     m_file.finish();
@@ -185,6 +227,7 @@ class PromptRun {
   const PromptLoop& m_loop;
   const GenerateDeck& m_deck;
   ResultFile& m_file;
+  std::size_t m_finished, m_recalled = 0;  // by the run that this one resumes
   measure::CaseLimits m_limits_before;
   std::optional<std::string> m_stopped;
   bool m_out_of_memory = false;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "sweep/noise.hpp"
 
@@ -127,18 +128,13 @@ Table& declare_machine(ResultFile& file) {
   return t;
 }
 
-// What a column of T has in a row.
-template <class T>
-std::vector<T> items(const Table& table, const char* column, std::size_t row) {
-  return std::get<std::vector<T>>(table.value(column, row).items());
-}
-
-template <class T>
-T item(const Table& table, const char* column, std::size_t row) {
-  return items<T>(table, column, row).front();
-}
-
 }  // namespace
+
+void drop_rows(Table& table, const char* column, std::size_t from) {
+  std::size_t rows = table.rows();
+  while (rows > 0 && std::cmp_greater_equal(item<std::int32_t>(table, column, rows - 1), from)) --rows;
+  table.keep_rows(rows);
+}
 
 Table& declare_table_of_cases(ResultFile& file, const std::string& name, const std::string& dimension,
                               const std::string& description) {
@@ -288,6 +284,12 @@ Measurement MeasurementTables::measurement(const Table& cases, std::size_t row) 
   m.max_abs_err = number("max_abs_err");
   m.max_rel_err = number("max_rel_err");
   return m;
+}
+
+void MeasurementTables::keep_cases(std::size_t cases) {
+  m_classes.keep_rows(cases);
+  for (Table* table : {&m_spaces, &m_devices, &m_regions.table(), &m_kernels.table()})
+    drop_rows(*table, "case", cases);
 }
 
 void MeasurementTables::add_case(const Measurement& m, const std::string& execution_space) {

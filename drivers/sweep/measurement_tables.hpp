@@ -19,6 +19,19 @@ namespace kformer::drivers {
 Table& declare_table_of_cases(ResultFile& file, const std::string& name, const std::string& dimension,
                               const std::string& description);
 
+/// What column `name` has in a row, all items.
+template <class T>
+std::vector<T> items(const Table& table, const char* column, std::size_t row) {
+  return std::get<std::vector<T>>(table.value(column, row).items());
+}
+/// The item of a column without a second dimension.
+template <class T>
+T item(const Table& table, const char* column, std::size_t row) {
+  return items<T>(table, column, row).front();
+}
+/// Drops the last rows: those whose `column`, the row of another table, is `from` or more.
+void drop_rows(Table& table, const char* column, std::size_t from);
+
 /// Declares in /cases the columns before those of the kind: what ran, how and where.
 void declare_leading_columns(Table& cases);
 /// Declares in /cases the columns after those of the kind: time, work, memory, errors, status.
@@ -59,10 +72,14 @@ class MeasurementTables {
   /// Declares the tables.
   explicit MeasurementTables(ResultFile& file);
 
+  /// Whether there is a row of /machine.
+  bool has_machine() const { return m_machine.rows() > 0; }
   /// A row of /machine.
   void add_machine(const std::string& space, const measure::MachineLimits& limits);
   /// What the rows of a case say; `cases` has `declare_measured_columns`. Not its profile.
   Measurement measurement(const Table& cases, std::size_t row) const;
+  /// Drops what later cases than the first `cases` have.
+  void keep_cases(std::size_t cases);
   /// The rows of the next case.
   void add_case(const Measurement& measurement, const std::string& execution_space);
 

@@ -80,6 +80,36 @@ class Interruption(FaultTest):
                 self.assertTrue(60 < new < 100000, new)
                 self.assertEqual(file["tokens/new"][()].sum(), new)
 
+    def test_a_run_is_resumed(self):
+        self.deck("[generate]\nmax_new_tokens = 1500\nstop_at_eos = false\nlast_logits = true\n[sampling]\ntemperature = 1.0\n"
+                  + "".join(f'[[prompt]]\ntext = "Text {i}"\n' for i in range(3)))
+        whole = subprocess.run([self.PROGRAM, "deck.toml", "-o", "whole.h5"], cwd=self.folder, check=True,
+                               capture_output=True).stdout
+        with subprocess.Popen([self.PROGRAM, "deck.toml"], cwd=self.folder, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE) as run:
+            # Into the second of three texts.
+            begin = run.stdout.read(whole.index(b"== prompt2") + 100)
+            self.assertEqual(begin, whole[:len(begin)])
+            run.send_signal(signal.SIGTERM)
+            said = run.communicate(timeout=300)[1].decode()
+        self.assertEqual(run.returncode, 75, said)
+        self.assertIn("; the finished generations are in deck.h5.part, and --resume goes on with them", said)
+        done = self.run_driver("deck.toml", "--resume", "--set", "generate.batch=2", expect=4)
+        self.assertIn("cannot resume the run of 'deck.h5.part': 'generate.batch' is 2 and was 1", done.stderr)
+        done = self.run_driver("deck.toml", "--resume")
+        self.assertIn("resumed: 1 generation is from deck.h5.part", done.stderr)
+        # In the file bytes that are no text are U+FFFD.
+        texts = [re.sub("\N{REPLACEMENT CHARACTER}+", "?", text) for text in (done.stdout, whole.decode(errors="replace"))]
+        self.assertEqual(*texts)
+        with h5py.File(self.folder / "whole.h5") as expected, h5py.File(self.folder / "deck.h5") as found:
+            self.assertEqual(found.attrs["complete"], 1)
+            self.assertEqual(len(found.attrs["history"].splitlines()), 2)
+            for column in ("cases/repeat", "generations/case", "generations/end", "tokens/generation", "tokens/id",
+                           "tokens/log_probability", "logits/last_logits", "memory/classes/peak_bytes"):
+                self.assertEqual(found[column][()].tobytes(), expected[column][()].tobytes(), column)
+            for column in ("cases/prompt", "generations/text"):
+                self.assertEqual(words(found[column]), words(expected[column]))
+
 
 class Output(FaultTest):
     def setUp(self):

@@ -199,10 +199,13 @@ class Refusals(RanksTest):
                 (2, KEYS, (), 3, "error: 2 ranks were started, but the deck has no [parallel]; set parallel.tensor = 2"),
                 (None, KEYS, ("parallel.tensor=2",), 3,
                  "error: 'parallel.tensor' = 2 needs 2 ranks, but 1 was started; run mpiexec -n 2 kformer-generate …"),
+                (2, KEYS, ("parallel.tensor=2",), 3,
+                 "error: --resume goes on with the generations of a run of one rank, but 2 ranks were started"),
                 (4, KEYS, ("parallel.tensor=4",), 1,
                  "kformer-generate: 'parallel.tensor' = 4 ranks do not divide 'num_attention_heads' = 6 of the model")):
             with self.subTest(sentence=sentence):
-                log = self.generate(ranks, *settings, keys=keys, expect=code)[1]
+                words = ("deck.toml", *(["--resume"] if "--resume" in sentence else []))
+                log = self.generate(ranks, *settings, keys=keys, expect=code, words=words)[1]
                 self.assertIn(sentence, log)
                 self.assertFalse(list(self.folder.glob("*.h5")))
 

@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <new>
 #include <string>
 #include <vector>
@@ -99,8 +100,9 @@ class Parrot final : public TextGenerator {
 struct Prompts {
   ScratchDirectory directory;
   Parrot parrot;
-  std::optional<std::string> stop_reason;
-  bool together = false;  // with other ranks
+  int stop_at = std::numeric_limits<int>::max();  // a stop is requested during this generation
+  bool together = false;                          // with other ranks
+  bool resume = false;
   std::string out, err;
 
   std::filesystem::path file() const { return directory / "run.h5"; }
@@ -112,10 +114,11 @@ struct Prompts {
     int code = -1;
     {
       const Redirected to_out(stdout, directory / "out"), to_err(stderr, directory / "err");
-      ResultFile results(file());
+      ResultFile results(file(), {.resume = resume});
       GenerateResults tables(results, deck, "cuda");
       code = run_prompts(
-          {&deck, &parrot, &tables, [this] { return stop_reason; },
+          {&deck, &parrot, &tables,
+           [this] { return parrot.generations < stop_at ? std::nullopt : std::optional<std::string>("signal"); },
            [](double) { return kformer::measure::CaseLimits{.flop_rate = 1, .bandwidth = 1}; }, together},
           results);
     }
@@ -124,6 +127,8 @@ struct Prompts {
     return code;
   }
 };
+
+const std::string two_prompts = "[[prompt]]\ntext = \"a\"\n[[prompt]]\ntext = \"b\"\n";
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
@@ -258,10 +263,77 @@ BOOST_AUTO_TEST_CASE(an_allocation_that_fails_is_memory_that_runs_out) {
 }
 
 BOOST_AUTO_TEST_CASE(a_stopped_run_keeps_what_it_has) {
-  stop_reason = "signal";
+  stop_at = 0;
   BOOST_TEST(run("[[prompt]]\ntext = \"a\"\n") == exit_stopped);
   BOOST_TEST(parrot.generations == 0);
   BOOST_TEST(contains(err, "stopped (signal)"));
+}
+
+BOOST_AUTO_TEST_CASE(a_stopped_run_is_resumed) {
+  const std::string keys = "[generate]\nbatch = 2\n[timing]\nrepeats = 2\n" + two_prompts;
+  BOOST_TEST(run(keys) == exit_ok);
+  const std::string whole_out = out;
+  const std::filesystem::path whole = directory / "whole.h5", part = file().string() + ".part";
+  std::filesystem::rename(file(), whole);
+
+  parrot.generations = 0;
+  stop_at = 3;
+  BOOST_TEST(run(keys) == exit_stopped);
+  BOOST_TEST(contains(err, "stopped (signal); the finished generations are in " + part.string() +
+                               ", and --resume goes on with them"));
+  BOOST_TEST(Hdf5Reader(part).numbers("cases/repeat") == (std::vector<double>{0, 1, 0}),
+             boost::test_tools::per_element());
+  BOOST_TEST(Hdf5Reader(part).has("memory/devices"));
+
+  parrot.generations = 0;
+  stop_at = std::numeric_limits<int>::max();
+  resume = true;
+  BOOST_TEST(run(keys) == exit_ok);
+  BOOST_TEST(parrot.generations == 2);  // the one that was interrupted, and the last
+  BOOST_TEST(out == whole_out);
+  BOOST_TEST(contains(err, "resumed: 2 generations are from " + part.string()));
+  const Hdf5Reader expected(whole), found(file());
+  for (const char* column : {"cases/repeat", "generations/case", "generations/row", "generations/end",
+                             "tokens/generation", "tokens/position", "tokens/id", "memory/classes/peak_bytes"})
+    BOOST_TEST(found.numbers(column) == expected.numbers(column), column);
+  BOOST_TEST(!found.has("memory/devices"));  // only the third generation of a run has it
+}
+
+BOOST_AUTO_TEST_CASE(a_run_that_memory_ended_is_resumed_with_the_same_prompt) {
+  const std::string keys = "[run]\non_oom = \"abort\"\n" + two_prompts;
+  parrot.memory_runs_out = true;
+  BOOST_TEST(run(keys) == exit_out_of_memory);
+  parrot.memory_runs_out = false;
+  resume = true;
+  BOOST_TEST(run(keys) == exit_ok);
+  BOOST_TEST(parrot.generations == 3);
+  BOOST_TEST(Hdf5Reader(file()).texts("cases/prompt") == (std::vector<std::string>{"prompt1", "prompt2"}),
+             boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(a_failure_before_the_interruption_is_not_forgotten) {
+  parrot.complaint = "there is no chat template";
+  stop_at = 1;
+  BOOST_TEST(run(two_prompts) == exit_stopped);
+  parrot.complaint.clear();
+  stop_at = std::numeric_limits<int>::max();
+  resume = true;
+  BOOST_TEST(run(two_prompts) == exit_failure);
+  BOOST_TEST(parrot.generations == 2);
+  BOOST_TEST(out == "== prompt2 ==\nbxyz\n");
+}
+
+BOOST_AUTO_TEST_CASE(generations_of_another_deck_are_not_resumed) {
+  stop_at = 3;
+  BOOST_TEST(run("[timing]\nrepeats = 2\n" + two_prompts) == exit_stopped);
+  stop_at = std::numeric_limits<int>::max();
+  resume = true;
+  for (const char* other :
+       {"[[prompt]]\ntext = \"a\"\nname = \"other\"\n", "[[prompt]]\ntext = \"a\"\n"})
+    BOOST_CHECK_EXCEPTION(run(other), FileError, [](const FileError& error) {
+      return contains(error.what(), "cannot be continued: it has other generations than the deck");
+    });
+  BOOST_TEST(parrot.generations == 3);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -199,6 +199,9 @@ class Table : public ResultGroup {
   /// \throws Error naming the table, the column, what was expected, and similar names for an unknown one
   Table& append(const std::vector<Cell>& cells);
 
+  /// Drops the rows after the first `rows`. With as many or fewer nothing happens.
+  void keep_rows(std::size_t rows);
+
   /// Number of rows.
   std::size_t rows() const { return m_rows; }
   /// What column `name` has in a row: an item, or a list where it has a second dimension.

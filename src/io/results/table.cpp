@@ -85,6 +85,10 @@ void append_items(Value::Items& to, Value::Items&& from) {
   std::visit(move_list, from, to);
 }
 
+void keep_items(Value::Items& items, std::size_t count) {
+  std::visit([count](auto& list) { list.resize(count); }, items);
+}
+
 }  // namespace
 
 ResultGroup& ResultGroup::attribute(const std::string& name, Value value, const std::string& description) {
@@ -261,6 +265,19 @@ Table& Table::append(const std::vector<Cell>& cells) {
   }
   ++m_rows;
   return *this;
+}
+
+void Table::keep_rows(std::size_t rows) {
+  if (rows >= m_rows) return;
+  for (Data& data : m_columns) {
+    std::size_t items = rows;
+    if (!data.column.along.empty()) {
+      data.lengths.resize(rows);
+      items = std::accumulate(data.lengths.begin(), data.lengths.end(), std::size_t{0});
+    }
+    keep_items(data.items, items);
+  }
+  m_rows = rows;
 }
 
 }  // namespace kformer
