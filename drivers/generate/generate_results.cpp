@@ -139,7 +139,8 @@ void GenerateResults::restore(const GenerateDeck& deck) {
   if (m_cases.rows() == 0) return;
   const std::size_t last = m_cases.rows() - 1;
   const auto [begin, end] = sequences_of(last);
-  bool whole = status_of(last) != CaseStatus::out_of_memory || deck.run.on_oom != OnOutOfMemory::abort;
+  bool whole =
+      outcome_of(m_cases, last).status != CaseStatus::out_of_memory || deck.run.on_oom != OnOutOfMemory::abort;
   for (std::size_t row = begin; row < end; ++row)
     whole &= item<std::int8_t>(m_generations, "end", row) != static_cast<std::int8_t>(SequenceEnd::interrupted);
   if (whole) return;
@@ -148,10 +149,6 @@ void GenerateResults::restore(const GenerateDeck& deck) {
   if (m_logits) m_logits->keep_rows(begin);
   drop_rows(m_tokens.table(), "generation", begin);
   m_measurements.keep_cases(last);
-}
-
-CaseStatus GenerateResults::status_of(std::size_t row) const {
-  return static_cast<CaseStatus>(item<std::int8_t>(m_cases, "status", row));
 }
 
 // Rows of /generations: the first, and the one after the last.
@@ -165,8 +162,10 @@ std::pair<std::size_t, std::size_t> GenerateResults::sequences_of(std::size_t ro
 }
 
 FinishedGeneration GenerateResults::generation(std::size_t row) const {
-  FinishedGeneration g{item<std::string>(m_cases, "prompt", row), item<std::int64_t>(m_cases, "repeat", row),
-                       status_of(row), {}};
+  FinishedGeneration g{item<std::string>(m_cases, "prompt", row),
+                       item<std::int64_t>(m_cases, "repeat", row),
+                       outcome_of(m_cases, row).status,
+                       {}};
   const auto [begin, end] = sequences_of(row);
   for (std::size_t i = begin; i < end; ++i) g.texts.push_back(item<std::string>(m_generations, "text", i));
   return g;

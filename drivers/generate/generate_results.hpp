@@ -52,7 +52,6 @@ class GenerateResults {
 
  private:
   void restore(const GenerateDeck& deck);
-  CaseStatus status_of(std::size_t row) const;
   std::pair<std::size_t, std::size_t> sequences_of(std::size_t row) const;
   void add_sequence(const GenerationLabel& label, const Sequence& sequence, std::int64_t row);
 

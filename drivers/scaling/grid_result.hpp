@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <numeric>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,6 +35,14 @@ struct Simulation {
   double bubble = 0;    ///< share in which equal stages wait for each other, by the formula
 };
 
+/// What the exchanges of a grid cost, mean of all ranks.
+struct ExchangeCost {
+  double seconds = 0;                                       ///< of a call
+  double share = std::numeric_limits<double>::quiet_NaN();  ///< of the time of the call
+  /// Of the same time, in which stages of a pipeline wait for each other.
+  double bubble = std::numeric_limits<double>::quiet_NaN();
+};
+
 /// What a grid did.
 struct GridResult {
   PlanParallelTable grid;       ///< which one
@@ -43,32 +51,9 @@ struct GridResult {
   std::vector<double> seconds;  ///< of a call on each rank, mean of all while communication was counted
   std::int64_t calls = 0;       ///< in that time
   std::vector<RankCalls> communication;  ///< in these calls
+  ExchangeCost exchanges;                ///< by them
   std::vector<RankMemory> memory;        ///< of each rank
   std::optional<Simulation> simulation;  ///< of a step
-
-  /// Seconds of a rank in exchanges, of a call, mean of all ranks.
-  double communication_seconds() const {
-    return mean_seconds([](const RankCalls&) { return true; });
-  }
-  /// The same as a share of the time of the call.
-  double communication_share() const { return communication_seconds() / mean_call(); }
-  /// The share in which stages of a pipeline wait for each other.
-  double bubble_share() const {
-    return mean_seconds(
-               [](const RankCalls& c) { return c.operation == "receive" || c.region == "stage losses"; }) /
-           mean_call();
-  }
-
- private:
-  template <class F>
-  double mean_seconds(F counts) const {
-    double sum = 0;
-    for (const RankCalls& c : communication) sum += counts(c) ? c.seconds : 0;
-    return calls > 0 ? sum / static_cast<double>(calls) / static_cast<double>(grid.ranks()) : 0;
-  }
-  double mean_call() const {
-    return std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
-  }
 };
 
 }  // namespace kformer::drivers

@@ -2,7 +2,9 @@
 // kformer-scaling: a step of training, or a layer, on several grids of ranks, and simulations of it.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
+#include <ranges>
 #include <vector>
 
 #include "app/ranks.hpp"
@@ -45,7 +47,39 @@ void declare_results(ResultFile& file) { const ScalingResults tables(file); }
 struct Outcome {
   bool ran = false, failed_check = false;
   std::optional<std::string> stopped;
+
+  void add(const GridResult& result, bool runs) {
+    ran |= !runs || !result.measurement.samples.seconds.empty();
+    failed_check |= result.measurement.status == CaseStatus::failed_check;
+  }
 };
+
+// The grids that an interrupted run has, which rank 0 knows alone: their results, and what all ranks must know.
+struct FinishedGrids {
+  std::vector<GridResult> results;
+  std::size_t count = 0, to_run = 0;
+  Outcome outcome;
+};
+
+FinishedGrids finished_grids(const ScalingResults& tables, const std::vector<ScalingCase>& cases,
+                             const ResultFile& file, Ranks& ranks) {
+  FinishedGrids finished;
+  finished.to_run = static_cast<std::size_t>(std::ranges::count_if(cases, &ScalingCase::runs));
+  if (tables.finished() > finished.to_run)
+    throw FileError(fmt::format("'{}' cannot be continued: it has {} grids that ran, and the deck {}",
+                                file.part_path().string(), tables.finished(), finished.to_run));
+  for (std::size_t i = 0; i < tables.finished(); ++i) {
+    finished.results.push_back(tables.result(i, cases[i].grid));
+    finished.outcome.add(finished.results.back(), true);
+  }
+  const std::vector<double> own{static_cast<double>(tables.finished()), finished.outcome.ran ? 1.0 : 0.0,
+                                finished.outcome.failed_check ? 1.0 : 0.0};
+  const std::vector<double> all = ranks.gather(own, "the finished grids");
+  finished.count = static_cast<std::size_t>(all[0]);
+  finished.outcome.ran = all[1] != 0;
+  finished.outcome.failed_check = all[2] != 0;
+  return finished;
+}
 
 int close(ResultFile& file, const Outcome& outcome, bool first, std::FILE* log) {
   if (!first)
@@ -55,7 +89,8 @@ int close(ResultFile& file, const Outcome& outcome, bool first, std::FILE* log) 
                                   : exit_nothing;
   if (outcome.stopped) {
     file.checkpoint();
-    say(log, "stopped ({}); the finished grids are in {}\n", *outcome.stopped, file.part_path().string());
+    say(log, "stopped ({}); the finished grids are in {}, and --resume goes on with them\n", *outcome.stopped,
+        file.part_path().string());
     return exit_stopped;
   }
   file.finish();
@@ -79,13 +114,25 @@ int run_grids(const ScalingDeck& deck, const std::string& space, ReportFormat fo
                  {{"grid", "grid", 8, true}, {"ranks", "ranks", 5}},
                  points,
                  scaling_columns()});
+  ScalingResults tables(file);
+  const FinishedGrids finished = finished_grids(tables, cases, file, ranks);
+  if (!finished.results.empty())
+    say(log, "resumed: {} of {} grids are from {}\n", finished.count, finished.to_run,
+        file.part_path().string());
   // With the first row: mpiexec of Open MPI 5 loses an output of one character, "[".
   fmt::print("{}", report.head());
-  ScalingResults tables(file);
   ScalingRun run(deck, space, ranks);
   std::optional<GridResult> first, first_simulated;
-  Outcome outcome;
-  for (const ScalingCase& c : cases) {
+  Outcome outcome = finished.outcome;
+  const auto print = [&](const GridResult& reference, const GridResult& result, bool runs) {
+    fmt::print("{}", report.row(scaling_values(reference, result, runs), result.measurement.message));
+    std::fflush(stdout);
+  };
+  if (!finished.results.empty()) {
+    first = finished.results.front();
+    for (const GridResult& result : finished.results) print(*first, result, true);
+  }
+  for (const ScalingCase& c : std::views::drop(cases, static_cast<std::ptrdiff_t>(finished.count))) {
     outcome.stopped = ranks.agreed(stop.reason());
     if (outcome.stopped) break;
     // Simulations are of rank 0 alone.
@@ -93,16 +140,14 @@ int run_grids(const ScalingDeck& deck, const std::string& space, ReportFormat fo
     const GridResult result = c.runs ? run.run(c.grid) : run.simulated(c.grid);
     auto& reference = c.runs ? first : first_simulated;
     if (!reference) reference = result;
-    outcome.ran |= !c.runs || !result.measurement.samples.seconds.empty();
-    outcome.failed_check |= result.measurement.status == CaseStatus::failed_check;
+    outcome.add(result, c.runs);
     if (!ranks.is_first()) continue;
     if (c.runs)
       tables.add(deck, space, *first, result);
     else
       tables.add_simulated(*first_simulated, result);
     file.checkpoint();
-    fmt::print("{}", report.row(scaling_values(*reference, result, c.runs), result.measurement.message));
-    std::fflush(stdout);
+    print(*reference, result, c.runs);
   }
   fmt::print("{}", report.end());
   say(log, "\n~: simulated, not measured\n");
@@ -132,6 +177,8 @@ int main(int argc, char* argv[]) {
       return drivers::run(line, deck, ranks);
     };
     return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_scaling_deck, run,
-                                {.table = true, .results = {drivers::kind, drivers::declare_results}});
+                                {.table = true,
+                                 .resumes = drivers::Resumes::finished_cases,
+                                 .results = {drivers::kind, drivers::declare_results}});
   });
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "sweep/measurement_tables.hpp"
 
@@ -164,7 +165,31 @@ ScalingResults::ScalingResults(ResultFile& file)
       m_communication(declare_communication(file)),
       m_ranks(declare_ranks(file)),
       m_simulated(declare_simulated(file)),
-      m_links(declare_links(file)) {}
+      m_links(declare_links(file)) {
+  file.restore();
+  m_next = static_cast<std::int32_t>(m_cases.rows());
+  // Grids that were simulated on the machine of the deck are simulated again, which takes no time.
+  const auto is_measured = [&](std::size_t row) { return item<std::int32_t>(m_simulated, "case", row) >= 0; };
+  std::size_t rows = m_simulated.rows();
+  while (rows > 0 && !is_measured(rows - 1)) --rows;
+  m_simulated.keep_rows(rows);
+  drop_rows(m_links.table(), "simulation", rows);
+}
+
+GridResult ScalingResults::result(std::size_t row, const PlanParallelTable& grid) const {
+  const auto number = [&](const char* column) { return item<double>(m_cases, column, row); };
+  GridResult result{.grid = grid};
+  result.measurement = outcome_of(m_cases, row);
+  result.tokens = item<std::int64_t>(m_cases, "tokens", row);
+  result.measurement.samples = samples_of(m_cases, row);
+  result.exchanges = {number("communication_time"), number("communication_share"), number("bubble_share")};
+  for (std::size_t i = 0; i < m_simulated.rows(); ++i)
+    if (std::cmp_equal(item<std::int32_t>(m_simulated, "case", i), row)) {
+      result.simulation.emplace();
+      result.simulation->seconds = item<double>(m_simulated, "simulated_time", i);
+    }
+  return result;
+}
 
 void ScalingResults::add(const ScalingDeck& deck, const std::string& space, const GridResult& first,
                          const GridResult& result) {
@@ -189,9 +214,9 @@ void ScalingResults::add(const ScalingDeck& deck, const std::string& space, cons
                 {"time_median", median},
                 {"token_rate", static_cast<double>(result.tokens) / median},
                 {"efficiency", efficiency(first, median_of(first), result, median)},
-                {"communication_time", result.communication_seconds()},
-                {"communication_share", result.communication_share()},
-                {"bubble_share", result.grid.pipeline > 1 ? result.bubble_share() : nan}});
+                {"communication_time", result.exchanges.seconds},
+                {"communication_share", result.exchanges.share},
+                {"bubble_share", result.grid.pipeline > 1 ? result.exchanges.bubble : nan}});
   m_cases.append(cells);
   for (const RankCalls& c : result.communication)
     m_communication.append(
@@ -262,10 +287,10 @@ std::vector<ReportValue> scaling_values(const GridResult& first, const GridResul
     return shown(share, fmt::format("{}{:.1f} %", mark, 100 * share));
   };
   const double median = median_of(result), simulated = simulated_seconds(result);
-  const double sent = runs ? result.communication_share() : nan;
+  const double sent = runs ? result.exchanges.share : nan;
   // Of simulations that of the formula.
   const double bubble = result.grid.pipeline == 1 ? nan
-                        : runs                    ? result.bubble_share()
+                        : runs                    ? result.exchanges.bubble
                         : result.simulation       ? result.simulation->bubble
                                                   : nan;
   const double share = runs ? efficiency(first, median_of(first), result, median)

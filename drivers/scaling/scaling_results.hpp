@@ -27,8 +27,12 @@ double efficiency(const GridResult& first, double first_seconds, const GridResul
 /// The tables of a scaling study in its result file.
 class ScalingResults {
  public:
-  /// Declares the tables.
+  /// Declares the tables; they have the grids that ran in the run that the file resumes.
   explicit ScalingResults(ResultFile& file);
+  /// Grids in the file that were to run.
+  std::size_t finished() const { return m_cases.rows(); }
+  /// What the report needs of one of them.
+  GridResult result(std::size_t row, const PlanParallelTable& grid) const;
   /// The rows of a grid that was to run.
   void add(const ScalingDeck& deck, const std::string& space, const GridResult& first,
            const GridResult& result);

@@ -117,6 +117,21 @@ Links links_from(const json& all) {
   return links;
 }
 
+ExchangeCost cost_of_exchanges(const GridResult& result) {
+  if (result.calls == 0) return {};
+  const auto mean_seconds = [&](auto counts) {
+    double sum = 0;
+    for (const RankCalls& c : result.communication) sum += counts(c) ? c.seconds : 0;
+    return sum / static_cast<double>(result.calls) / static_cast<double>(result.grid.ranks());
+  };
+  const double call = std::accumulate(result.seconds.begin(), result.seconds.end(), 0.0) /
+                      static_cast<double>(result.seconds.size());
+  const double seconds = mean_seconds([](const RankCalls&) { return true; });
+  const double waits =
+      mean_seconds([](const RankCalls& c) { return c.operation == "receive" || c.region == "stage losses"; });
+  return {seconds, seconds / call, waits / call};
+}
+
 }  // namespace
 
 GridResult ScalingRun::run(const PlanParallelTable& grid) {
@@ -137,6 +152,7 @@ GridResult ScalingRun::run(const PlanParallelTable& grid) {
     keep_pace(team, grid);
   for (const std::string& text : m_ranks.gather_text(own, "the results of a grid"))
     if (!text.empty()) add_report(json::parse(text), result);
+  result.exchanges = cost_of_exchanges(result);
   for (const RankMemory& memory : result.memory) {
     m.predicted = std::max<std::size_t>(m.predicted, memory.predicted);
     m.peak_total = std::max<std::size_t>(m.peak_total, memory.peak);

@@ -218,6 +218,20 @@ std::vector<Table::Cell> outcome_cells(const Measurement& m) {
           {"message", m.message}};
 }
 
+Measurement outcome_of(const Table& cases, std::size_t row) {
+  Measurement m;
+  m.status = static_cast<CaseStatus>(item<std::int8_t>(cases, "status", row));
+  m.message = item<std::string>(cases, "message", row);
+  m.kernels = item<std::string>(cases, "kernels", row);
+  m.peak_total = item<std::uint64_t>(cases, "peak_bytes", row);
+  m.predicted = item<std::uint64_t>(cases, "predicted_bytes", row);
+  return m;
+}
+
+measure::Samples samples_of(const Table& cases, std::size_t row) {
+  return {items<double>(cases, "time", row), item<std::int64_t>(cases, "inner_iterations", row)};
+}
+
 std::vector<Table::Cell> measured_cells(const Measurement& m) {
   const bool timed = !m.samples.seconds.empty();
   const double median = m.samples.quantile(0.5);
@@ -264,23 +278,16 @@ void MeasurementTables::add_machine(const std::string& space, const measure::Mac
 
 Measurement MeasurementTables::measurement(const Table& cases, std::size_t row) const {
   const auto number = [&](const char* column) { return item<double>(cases, column, row); };
-  const auto bytes = [&](const char* column) { return item<std::uint64_t>(cases, column, row); };
-  const auto text = [&](const char* column) { return item<std::string>(cases, column, row); };
-  Measurement m;
-  m.status = static_cast<CaseStatus>(item<std::int8_t>(cases, "status", row));
-  m.message = text("message");
-  m.kernels = text("kernels");
-  m.samples = {items<double>(cases, "time", row), item<std::int64_t>(cases, "inner_iterations", row)};
+  Measurement m = outcome_of(cases, row);
+  m.samples = samples_of(cases, row);
   m.flops = number("flops");
   m.bytes_min = number("bytes_min");
   m.limits.flop_rate = number("flop_rate_limit");
   m.limits.bandwidth = number("bandwidth_limit");
   m.limits_change = number("limits_change");
   std::ranges::copy(items<std::uint64_t>(m_classes, "peak_bytes", row), m.peak.begin());
-  m.peak_total = bytes("peak_bytes");
-  m.predicted = bytes("predicted_bytes");
-  m.check_bytes = bytes("check_bytes");
-  m.check_kernels = text("check_kernels");
+  m.check_bytes = item<std::uint64_t>(cases, "check_bytes", row);
+  m.check_kernels = item<std::string>(cases, "check_kernels", row);
   m.max_abs_err = number("max_abs_err");
   m.max_rel_err = number("max_rel_err");
   return m;

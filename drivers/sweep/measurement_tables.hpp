@@ -48,6 +48,10 @@ void declare_check_columns(Table& cases);
 void declare_outcome_columns(Table& cases, const std::string& subject);
 /// The cells of `declare_peak_columns` and `declare_outcome_columns`.
 std::vector<Table::Cell> outcome_cells(const Measurement& measurement);
+/// What these cells say.
+Measurement outcome_of(const Table& cases, std::size_t row);
+/// The samples of a row with the columns `time` and `inner_iterations`.
+measure::Samples samples_of(const Table& cases, std::size_t row);
 
 /// The cells of `declare_measured_columns`.
 std::vector<Table::Cell> measured_cells(const Measurement& measurement);

@@ -6,13 +6,23 @@ ctest runs this with the program in KFORMER_SCALING, mpiexec in KFORMER_MPIEXEC 
 
 import json
 import os
+import signal
 import subprocess
+import time
 import unittest
 
 import driver_case
 from driver_case import CommandLine, DriverTest, h5py, needs_h5py, texts, words
 
 MPIEXEC = os.environ.get("KFORMER_MPIEXEC")
+
+
+def grids_in(part):
+    """That are finished. The file is replaced as a whole."""
+    if not part.exists():
+        return 0
+    with h5py.File(part) as file:
+        return len(file["cases/grid"]) if "cases" in file else 0
 
 
 class ScalingTest(DriverTest):
@@ -186,6 +196,37 @@ class Grids(ScalingTest):
                          "3 ranks along context need a 'batch.seq_len' that is a multiple of 6, not 16",
                          "'parallel.tensor' = 3 ranks do not divide 'num_attention_heads' = 4"):
             self.assertIn(sentence, output)
+
+    def test_a_study_is_resumed(self):
+        self.deck('grids = ["1x1x1", "2x1x1", "1x2x1"]\n[simulate]\ngrids = ["4x1x1"]\n[machine]\nflop_rate = 1e9\n'
+                  "memory_bandwidth = 1e9\nbandwidth_inside = 1e30\nbandwidth_between = 1e30\n")
+        command = [MPIEXEC, "-n", "2", self.PROGRAM, "deck.toml", "--set", "timing.min_time_s=2"]
+        part = self.folder / "deck.h5.part"
+        with subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+            while run.poll() is None and grids_in(part) == 0:
+                time.sleep(0.05)
+            self.signal_rank(0, signal.SIGTERM)  # while the second one runs
+            output = run.communicate(timeout=120)[0]
+        self.assertEqual(run.returncode, 75, output)
+        self.assertIn("the finished grids are in deck.h5.part, and --resume goes on with them", output)
+        with h5py.File(part) as file:
+            before = file["cases/time"][()].tolist()
+        self.assertEqual(len(before), 2)
+        done = subprocess.run([*command, "--resume"], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("resumed: 2 of 3 grids are from deck.h5.part", done.stdout)
+        self.assertRegex(done.stdout, r"(?s)1x1x1 .*2x1x1 .*1x2x1 .*4x1x1 ")
+        self.check_numbers(3)
+        with h5py.File(self.folder / "deck.h5") as file:
+            cases, simulated = file["cases"], file["simulation/grids"]
+            self.assertEqual(cases["time"][:2].tolist(), before)
+            rates = cases["token_rate"][()] / cases["ranks"][()]
+            for found, wanted in zip(cases["efficiency"][()], rates / rates[0], strict=True):
+                self.assertAlmostEqual(found, wanted)
+            self.assertEqual(simulated["case"][()].tolist(), [0, 1, 2, -1])
+            times = simulated["simulated_time"][()]
+            self.assertAlmostEqual(simulated["efficiency"][2], times[0] / times[2] / 2)
 
     def test_a_table_for_programs(self):
         self.deck('grids = ["2x1x1"]\n')
