@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Runs Python tests for ctest and says what was skipped: run_unittests.py [--needs MODULE...] [--only|--without
-CLASS...] FILE|FOLDER
+CLASS...] FILE|PACKAGE/FILE
 
 Exits with 1 if a test fails, with 77 if all were skipped, with 0 otherwise. Each reason to skip is a line
 `skipped: <reason>` at the end, or `skipped in part: <reason>` if other tests ran.
@@ -26,8 +26,8 @@ def cases_of(suite):
 
 def load(path):
     loader = unittest.defaultTestLoader
-    if path.is_dir():
-        return loader.discover(str(path), top_level_dir=str(path.parent))
+    if (path.parent / "__init__.py").is_file():  # what it imports is in the package
+        return loader.discover(str(path.parent), pattern=path.name, top_level_dir=str(path.parent.parent))
     sys.path.insert(0, str(path.parent))
     return loader.loadTestsFromModule(importlib.import_module(path.stem))
 
