@@ -89,7 +89,7 @@ struct Options {
     app.add_flag("--describe-results", describe_results,
                  "Print the schema of the result files as JSON, and stop");
     app.add_flag("-V,--version", version, "Print version and Kokkos configuration, and stop");
-    add_completion(app);
+    add_completion(app, info.deck_schema);
     answer_wrong_calls(app);
   }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 
 namespace kformer::drivers {
 
@@ -26,13 +27,14 @@ std::string bash_text(const std::string& program, const std::vector<CompletedOpt
   std::string function = "_" + program, names, cases;
   std::replace(function.begin(), function.end(), '-', '_');
   // One file name a line: they may have spaces.
+  const char* const without_space = "compopt -o nospace 2>/dev/null; ";  // it fails outside of a completion
   const std::string file_names = "mapfile -t COMPREPLY < <(compgen -f -- \"$word\")";
   for (const CompletedOption& option : options) {
     names += fmt::format("{}{}", names.empty() ? "" : " ", fmt::join(option.names, " "));
     if (!option.takes_value) continue;
     std::string values = ":";
     if (!option.choices.empty())
-      values = fmt::format("COMPREPLY=($(compgen -W {} -- \"$word\"))",
+      values = fmt::format("{}COMPREPLY=($(compgen -W {} -- \"$word\"))", option.goes_on ? without_space : "",
                            in_quotes(fmt::format("{}", fmt::join(option.choices, " "))));
     else if (option.takes_file)
       values = file_names;
@@ -59,8 +61,9 @@ std::string zsh_text(const std::string& program, const std::vector<CompletedOpti
     for (const char c : option.help)
       help += c == '[' || c == ']' || c == ':' ? std::string("\\") + c : std::string(1, c);
     std::string value;
-    if (!option.choices.empty())
-      value = fmt::format(":value:({})", fmt::join(option.choices, " "));
+    const std::string choices = fmt::format("{}", fmt::join(option.choices, " "));
+    if (!choices.empty())
+      value = option.goes_on ? ":value:{compadd -S \"\" -- " + choices + "}" : ":value:(" + choices + ")";
     else if (option.takes_value)
       value = option.takes_file ? ":file:_files" : ":value:";
     for (const std::string& name : option.names)
@@ -90,6 +93,17 @@ std::vector<std::string> choices_of(const CLI::Option& option) {
   const std::size_t open = type.find('{'), close = type.find('}');
   if (open == std::string::npos || close == std::string::npos) return {};
   return CLI::detail::split(type.substr(open + 1, close - open - 1), ',');
+}
+
+// "table.key=" for each key of a deck; of lists of tables none, which --set cannot reach.
+std::vector<std::string> keys_of(const std::string& deck_schema) {
+  std::vector<std::string> keys;
+  const auto schema = nlohmann::ordered_json::parse(deck_schema);
+  for (const auto& [table, contents] : schema.at("properties").items())
+    if (contents.contains("properties"))
+      for (const auto& [key, ignored] : contents.at("properties").items())
+        keys.push_back(table + "." + key + "=");
+  return keys;
 }
 
 }  // namespace
@@ -130,11 +144,17 @@ std::string completion_text(const std::string& program, const std::vector<Comple
   return fish_text(program, options);
 }
 
-void add_completion(CLI::App& app) {
+void add_completion(CLI::App& app, const std::function<std::string()>& deck_schema) {
   app.add_option_function<std::string>(
          "--completion",
-         [&app](const std::string& shell) {
-           std::string text = completion_text(app.get_name(), completed_options(app), shells.at(shell));
+         [&app, deck_schema](const std::string& shell) {
+           std::vector<CompletedOption> options = completed_options(app);
+           for (CompletedOption& option : options)
+             if (deck_schema && std::ranges::find(option.names, "--set") != option.names.end()) {
+               option.choices = keys_of(deck_schema());
+               option.goes_on = true;
+             }
+           std::string text = completion_text(app.get_name(), options, shells.at(shell));
            text.pop_back();  // CLI11 ends it
            throw CLI::CallForVersion(text, 0);
          },

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct CompletedOption {
   bool takes_value = false;          ///< whether a value follows
   std::vector<std::string> choices;  ///< values; empty: any
   bool takes_file = false;           ///< whether the value names a file
+  bool goes_on = false;              ///< whether a choice is the beginning of a value
 };
 
 /// The options of a command line, without those that help hides.
@@ -31,7 +33,8 @@ std::string completion_text(const std::string& program, const std::vector<Comple
 
 /// Adds the option --completion SHELL, which prints the completion file of the program and ends it. Call it after all
 /// other options are added.
-void add_completion(CLI::App& app);
+/// \param deck_schema JSON Schema of the deck, whose keys --set takes. Null: there is no deck
+void add_completion(CLI::App& app, const std::function<std::string()>& deck_schema = nullptr);
 
 /// Errors of a command line begin with "error: ", as all errors of programs do.
 void answer_wrong_calls(CLI::App& app);

@@ -206,6 +206,9 @@ class CommandLine:
         script = f'. ./complete; COMP_WORDS=({self.NAME} --dry-r) COMP_CWORD=1; _{self.NAME.replace("-", "_")}; echo "${{COMPREPLY[@]}}"'
         done = subprocess.run(["bash", "-c", script], cwd=self.folder, capture_output=True, text=True)
         self.assertEqual((done.stdout, done.stderr), ("--dry-run\n", ""))
+        keys = script.replace("--dry-r", "--set output.ov").replace("COMP_CWORD=1", "COMP_CWORD=2")
+        done = subprocess.run(["bash", "-c", keys], cwd=self.folder, capture_output=True, text=True)
+        self.assertEqual((done.stdout, done.stderr), ("output.overwrite=\n", ""))
         (self.folder / "with a space.toml").touch()
         script = script.replace("--dry-r", "wit")
         done = subprocess.run(["bash", "-c", script], cwd=self.folder, capture_output=True, text=True)

@@ -139,17 +139,22 @@ BOOST_AUTO_TEST_CASE(a_log_and_no_colour_have_no_colours) {
 
 BOOST_AUTO_TEST_CASE(completions_name_every_option_with_its_values) {
   const std::vector<CompletedOption> options{{{"-f", "--format"}, "Format", true, {"csv", "json"}},
-                                             {{"--overwrite"}, "Replace [it]: don't ask", false, {}}};
+                                             {{"--overwrite"}, "Replace [it]: don't ask", false, {}},
+                                             {{"--set"}, "Key", true, {"a.b=", "a.c="}, false, true}};
   const std::string bash = completion_text("kformer-layer", options, Shell::bash);
   BOOST_TEST(bash.find("-f|--format) COMPREPLY=($(compgen -W 'csv json'") != std::string::npos);
+  BOOST_TEST(bash.find("--set) compopt -o nospace 2>/dev/null; COMPREPLY=($(compgen -W 'a.b= a.c='") !=
+             std::string::npos);
   BOOST_TEST(bash.find("complete -o filenames -F _kformer_layer kformer-layer") != std::string::npos);
   const std::string zsh = completion_text("kformer-layer", options, Shell::zsh);
   BOOST_TEST(zsh.starts_with("#compdef kformer-layer\n"));
   BOOST_TEST(zsh.find("'*--format[Format]:value:(csv json)'") != std::string::npos);
   BOOST_TEST(zsh.find("'*--overwrite[Replace \\[it\\]\\: don'\\''t ask]'") != std::string::npos);
+  BOOST_TEST(zsh.find("'*--set[Key]:value:{compadd -S \"\" -- a.b= a.c=}'") != std::string::npos);
   BOOST_TEST(completion_text("kformer-layer", options, Shell::fish) ==
              "complete -c kformer-layer -s f -l format -x -a 'csv json' -d 'Format'\n"
-             "complete -c kformer-layer -l overwrite -d 'Replace [it]: don'\\''t ask'\n");
+             "complete -c kformer-layer -l overwrite -d 'Replace [it]: don'\\''t ask'\n"
+             "complete -c kformer-layer -l set -x -a 'a.b= a.c=' -d 'Key'\n");
 }
 
 // Counted by their publishers.
