@@ -139,8 +139,8 @@ int main(int argc, char* argv[]) {
                                 [&](const drivers::CommandLine& line, const GenerateDeck& deck) {
                                   return drivers::run(line, deck, ranks);
                                 },
-                                {.prompts = true,
-                                 .resumes = drivers::Resumes::finished_cases,
+                                {.resumes = drivers::Resumes::finished_cases,
+                                 .prompts = true,
                                  .results = {drivers::kind, drivers::declare_results},
                                  .deck_of_call = drivers::deck_of_call});
   });
