@@ -106,10 +106,10 @@ int run(const CommandLine& line, const GenerateDeck& deck, Ranks& ranks) {
                 "parallel.tensor", program, line.dry_run);
   const std::string space = execution_space_of(deck.generate, measure::built_spaces());
   if (line.resume && ranks.size() > 1)
-    throw DeckError(
-        fmt::format("--resume goes on with the generations of a run of one rank, but {} ranks were started; leave it "
-                    "out, and start anew with --overwrite",
-                    ranks.size()));
+    throw DeckError(fmt::format(
+        "--resume goes on with the generations of a run of one rank, but {} ranks were started; leave it "
+        "out, and start anew with --overwrite",
+        ranks.size()));
   Ranks::require_backend(parallel.backend, "parallel.backend", space);
   ranks.begin(parallel.timeout_s);
   if (line.dry_run) {

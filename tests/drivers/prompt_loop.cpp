@@ -118,7 +118,9 @@ struct Prompts {
       GenerateResults tables(results, deck, "cuda");
       code = run_prompts(
           {&deck, &parrot, &tables,
-           [this] { return parrot.generations < stop_at ? std::nullopt : std::optional<std::string>("signal"); },
+           [this] {
+             return parrot.generations < stop_at ? std::nullopt : std::optional<std::string>("signal");
+           },
            [](double) { return kformer::measure::CaseLimits{.flop_rate = 1, .bandwidth = 1}; }, together},
           results);
     }
@@ -328,8 +330,7 @@ BOOST_AUTO_TEST_CASE(generations_of_another_deck_are_not_resumed) {
   BOOST_TEST(run("[timing]\nrepeats = 2\n" + two_prompts) == exit_stopped);
   stop_at = std::numeric_limits<int>::max();
   resume = true;
-  for (const char* other :
-       {"[[prompt]]\ntext = \"a\"\nname = \"other\"\n", "[[prompt]]\ntext = \"a\"\n"})
+  for (const char* other : {"[[prompt]]\ntext = \"a\"\nname = \"other\"\n", "[[prompt]]\ntext = \"a\"\n"})
     BOOST_CHECK_EXCEPTION(run(other), FileError, [](const FileError& error) {
       return contains(error.what(), "cannot be continued: it has other generations than the deck");
     });

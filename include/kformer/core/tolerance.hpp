@@ -191,7 +191,8 @@ ErrorLimits sampled_limits(DType stored, DType arithmetic, std::size_t row, cons
   if (const long double own = std::max(scale * errors.rms, least);
       std::isfinite(own) && scale * sampled.usual * size > own) {
     const std::size_t rows = reference.size() / row * sampled.samples;
-    const long double factor = std::pow(scale * sampled.usual * size / own, 4 / static_cast<long double>(rows + 4));
+    const long double factor =
+        std::pow(scale * sampled.usual * size / own, 4 / static_cast<long double>(rows + 4));
     scale *= factor;
     least *= factor;
   }
