@@ -12,7 +12,7 @@ import subprocess
 import unittest
 
 import driver_case
-from driver_case import DriverTest, h5py, needs_h5py, words
+from driver_case import DriverTest, h5py, needs_h5py, texts, words
 
 PROMPT = "A text of a user. " * 1000
 
@@ -96,12 +96,12 @@ class Interruption(FaultTest):
         self.assertIn("; the finished generations are in deck.h5.part, and --resume goes on with them", said)
         done = self.run_driver("deck.toml", "--resume", "--set", "generate.batch=2", expect=4)
         self.assertIn("cannot resume the run of 'deck.h5.part': 'generate.batch' is 2 and was 1", done.stderr)
-        done = self.run_driver("deck.toml", "--resume")
-        self.assertIn("resumed: 1 generation is from deck.h5.part", done.stderr)
+        done = subprocess.run([self.PROGRAM, "deck.toml", "--resume"], cwd=self.folder, check=True, capture_output=True)
+        self.assertIn(b"resumed: 1 generation is from deck.h5.part", done.stderr)
         # The file has U+FFFD for bytes that are no text, and no zeros.
-        texts = [re.sub("\N{REPLACEMENT CHARACTER}+", "?", text.replace("\0", ""))
-                 for text in (done.stdout, whole.decode(errors="replace"))]
-        self.assertEqual(*texts)
+        printed = [re.sub("\N{REPLACEMENT CHARACTER}+", "?", text.decode(errors="replace").replace("\0", ""))
+                   for text in (done.stdout, whole)]
+        self.assertEqual(*printed)
         with h5py.File(self.folder / "whole.h5") as expected, h5py.File(self.folder / "deck.h5") as found:
             self.assertEqual(found.attrs["complete"], 1)
             self.assertEqual(len(found.attrs["history"].splitlines()), 2)
@@ -109,7 +109,7 @@ class Interruption(FaultTest):
                            "tokens/log_probability", "logits/last_logits", "memory/classes/peak_bytes"):
                 self.assertEqual(found[column][()].tobytes(), expected[column][()].tobytes(), column)
             for column in ("cases/prompt", "generations/text"):
-                self.assertEqual(words(found[column]), words(expected[column]))
+                self.assertEqual(texts(found[column]), texts(expected[column]))
 
 
 class Output(FaultTest):
