@@ -15,16 +15,20 @@ set(Kformer_OVERSUBSCRIBED_RANKS
     PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_mpi_yield_when_idle=0
     OMPI_MCA_btl_vader_single_copy_mechanism=none)
 
-# kformer_add_suites(<program> NAMES <component>/<name>... [SUFFIX <text>] [ARGUMENTS <arg>...] [LABELS <label>...]
+# kformer_add_suites(<program> NAMES <component>/<name>... [SUFFIX <text>] [WITHOUT <pattern>] [ARGUMENTS <arg>...] [LABELS <label>...]
 # [ENVIRONMENT <variable>=<value>...]): one ctest <component>/<name><suffix> for each name, which runs the Boost.Test suite <name>
-# of the program. It counts as one processor whatever its threads: most of its time goes into the reference, on one. The target
-# kformer-tests builds all programs of tests that are not labelled full.
+# of the program, of which WITHOUT leaves out cases. It counts as one processor whatever its threads: most of its time goes into
+# the reference, on one. The target kformer-tests builds all programs of tests that are not labelled full.
 function(kformer_add_suites program)
-  cmake_parse_arguments(arg "" "SUFFIX" "NAMES;ARGUMENTS;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(arg "" "SUFFIX;WITHOUT" "NAMES;ARGUMENTS;LABELS;ENVIRONMENT" ${ARGN})
   foreach(name IN LISTS arg_NAMES)
     get_filename_component(suite ${name} NAME)
     set(test ${name}${arg_SUFFIX})
-    add_test(NAME ${test} COMMAND ${program} --run_test=${suite} ${arg_ARGUMENTS})
+    set(without "")
+    if(arg_WITHOUT)
+      set(without --run_test=!${suite}/${arg_WITHOUT})
+    endif()
+    add_test(NAME ${test} COMMAND ${program} --run_test=${suite} ${without} ${arg_ARGUMENTS})
     set_tests_properties(${test} PROPERTIES LABELS "${arg_LABELS};${suite}" TIMEOUT 600
                                             ENVIRONMENT "${Kformer_TEST_ENVIRONMENT};${arg_ENVIRONMENT}"
                                             ${Kformer_TEST_SKIPPED})
@@ -110,16 +114,18 @@ function(kformer_add_space_tests)
     endif()
     foreach(n IN LISTS threads)
       # Two threads show most of what four do: `quickstart test` leaves those to `--full`, which runs the blocks on them, not
-      # the models that are made of blocks, nor the suites that last longest.
+      # the models that are made of blocks, nor the suites that last longest, nor double, whose reference takes half of the time.
       set(names ${ARGN})
       set(full "")
+      set(without "")
       if(n EQUAL 4)
         list(FILTER names INCLUDE REGEX "^ops/")
         list(FILTER names EXCLUDE REGEX "^ops/(attention_kernels|contract|lora|quantized_adapters)$")
         set(full full)
+        set(without WITHOUT *<double>)
       endif()
       kformer_add_suites(
-        ${program} NAMES ${names} SUFFIX "[${lower},${n}]" ARGUMENTS --kokkos-num-threads=${n} LABELS unit ${lower}
+        ${program} NAMES ${names} SUFFIX "[${lower},${n}]" ${without} ARGUMENTS --kokkos-num-threads=${n} LABELS unit ${lower}
         ${full})
     endforeach()
   endforeach()
