@@ -87,17 +87,21 @@ int run_deck(const GenerateDeck& deck, const std::string& space, ResultFile& fil
   return code;
 }
 
-// A model that can hold conversations is asked; another one continues the text.
-std::string deck_of_call(const ModelCall& call) {
-  const std::filesystem::path path = checkpoint_of(call.model);
-  bool chat = false;
+// Whether a model can hold conversations. Not one that cannot be read: the run says why.
+bool holds_conversations(const std::filesystem::path& path) {
   try {
     const Checkpoint checkpoint = open_checkpoint({.path = path});
     ChatTemplate::recognise(open_tokenizer({}, checkpoint)->chat_template());
-    chat = true;
-  } catch (const Error&) {  // The run says what is wrong with the files.
+    return true;
+  } catch (const Error&) {
+    return false;
   }
-  return generate_deck_of(path, call.prompts, chat);
+}
+
+// A model that can hold conversations is asked; another one continues the text.
+std::string deck_of_call(const ModelCall& call) {
+  const std::filesystem::path path = checkpoint_of(call.model);
+  return generate_deck_of(path, call.prompts, holds_conversations(path));
 }
 
 int run(const CommandLine& line, const GenerateDeck& deck, Ranks& ranks) {
