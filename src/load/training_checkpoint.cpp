@@ -309,7 +309,7 @@ void TrainingCheckpoint::check_against(std::span<const NamedArray> arrays, bool 
   }
   if (some) return;
   for (const auto& [name, parts] : m_stored)
-    if (std::none_of(arrays.begin(), arrays.end(), [&](const NamedArray& a) { return a.name == name; }))
+    if (std::ranges::find(arrays, name, &NamedArray::name) == arrays.end())
       refuse(m_path, fmt::format("belongs to another run: this one has no array '{}'", name));
 }
 
