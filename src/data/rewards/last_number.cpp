@@ -92,6 +92,7 @@ class Scanner {
     if (digits.empty()) return {};
     const auto last = digits.find_last_not_of('0');
     number.exponent += std::ssize(digits) - 1 - static_cast<std::int64_t>(last);
+    number.exponent = std::clamp(number.exponent, -largest_exponent, largest_exponent);
     digits.resize(last + 1);
     return number;
   }
