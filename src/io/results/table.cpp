@@ -185,7 +185,8 @@ Value Table::value(const std::string& name, std::size_t row) const {
       [&]<class T>(const std::vector<T>& items) -> Value {
         if (data->column.along.empty()) return items[row];
         const auto at = static_cast<std::ptrdiff_t>(row);
-        const auto begin = items.begin() + std::accumulate(lengths, lengths + at, std::ptrdiff_t{0});
+        const auto before = std::accumulate(lengths, lengths + at, std::size_t{0});
+        const auto begin = items.begin() + static_cast<std::ptrdiff_t>(before);
         return std::vector<T>(begin, begin + static_cast<std::ptrdiff_t>(lengths[at]));
       },
       data->items);
