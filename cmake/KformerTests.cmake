@@ -113,15 +113,16 @@ function(kformer_add_space_tests)
       set(threads 2 4)
     endif()
     foreach(n IN LISTS threads)
-      # Two threads show most of what four do: `quickstart test` leaves those to `--full`, which runs the blocks on them, not
-      # the models that are made of blocks, nor the suites that last longest, nor double, whose reference takes half of the time.
+      # Two threads show most of what four do: `quickstart test` leaves those to a stage of `--full`, which runs the blocks on
+      # them, not the models that are made of blocks, nor the suites that last longest, nor double, whose reference takes half
+      # of the time.
       set(names ${ARGN})
       set(full "")
       set(without "")
       if(n EQUAL 4)
         list(FILTER names INCLUDE REGEX "^ops/")
         list(FILTER names EXCLUDE REGEX "^ops/(attention_kernels|contract|lora|quantized_adapters)$")
-        set(full full)
+        set(full full threads)
         set(without WITHOUT *<double>)
       endif()
       kformer_add_suites(

@@ -48,48 +48,50 @@ run_job() {
   [[ $child_status == 0 ]] || exit "$child_status"
 }
 
-# test_builds full|"" [CTEST ARGS]: builds and runs each test once, or all there are in one build after the other. What comes
+# test_stages full|"" [CTEST ARGS]: builds and runs each test once, or all there are in one stage after the other. What comes
 # later takes place even when tests fail.
-test_builds() {
-  local full=$1 build builds=(openmp) failed=() reports=() left_out=()
+test_stages() {
+  local full=$1 stage stages=(openmp) failed=() reports=() left_out=()
   shift
-  [[ -z $full ]] || builds=(openmp asan serial)
+  [[ -z $full ]] || stages=(openmp asan threads serial)
   begin
   prepare_for_tests "$full"
   end_of_setup
-  for build in "${builds[@]}"; do
-    if ! has_time "$build"; then
-      left_out+=("$build")
+  for stage in "${stages[@]}"; do
+    if ! has_time "$stage"; then
+      left_out+=("$stage")
       continue
     fi
     begin
-    build_tests "$build" "$full"
+    build_tests "$stage" "$full"
     end_of_setup
-    run_tests "$build" "$full" "$@"
+    run_tests "$stage" "$full" "$@"
   done
   "${entry[@]}" "$python" "$checkout/scripts/quickstart.d/list_skipped.py" "${reports[@]}" >&2
   [[ ${#left_out[@]} == 0 ]] ||
-    say "left out after $KFORMER_TEST_MINUTES minutes (KFORMER_TEST_MINUTES): the builds ${left_out[*]}"
+    say "left out after $KFORMER_TEST_MINUTES minutes (KFORMER_TEST_MINUTES): ${left_out[*]}"
   [[ ${#failed[@]} == 0 ]] || die "tests failed: ${failed[*]}"
 }
 
-# has_time BUILD: whether it may begin.
+# has_time STAGE: whether it may begin.
 has_time() {
   [[ $1 == openmp || -z ${KFORMER_TEST_MINUTES:-} ]] || ((SECONDS < 60 * KFORMER_TEST_MINUTES))
 }
 
-# run_tests openmp|serial|asan full|"" [CTEST ARGS]
+# run_tests openmp|asan|threads|serial full|"" [CTEST ARGS]
 run_tests() {
   local labels=()
   case $1-$2 in
     openmp-) labels=(--label-exclude '^full$') ;;
+    openmp-full) labels=(--label-exclude '^threads$') ;;
+    threads-*) labels=(--label-regex '^threads$') ;;
     serial-*) labels=(--label-regex '^(serial|spaces|install)$') ;;
     asan-*) labels=(--label-regex '^fuzz$') ;;
   esac
   run_ctest "$1" "${labels[@]}" "${@:3}"
 }
 
-# run_ctest openmp|serial|asan ARGS...: adds to `failed` and `reports`.
+# run_ctest openmp|asan|threads|serial ARGS...: adds to `failed` and `reports`.
 run_ctest() {
   local report=$state/logs/tests-$1.xml
   say "tests, $1"

@@ -10,10 +10,11 @@ import unittest
 from pathlib import Path
 
 SOURCE = Path(os.environ["KFORMER_SOURCE"])
-# The script's functions, with those that install, configure and compile replaced by what they were asked to do.
+# The script's functions, with those that install, configure, compile and test replaced by what they were asked to do.
 PRELUDE = """
 set -euo pipefail
 source scripts/quickstart.d/build.sh
+source scripts/quickstart.d/jobs.sh
 route=debian state=state python=python3
 prepare_environment() { :; }
 find_python() { echo python3; }
@@ -21,6 +22,7 @@ unpack_kokkos() { :; }
 kokkos_prefix() { echo kokkos; }
 configure() { echo "configure $*"; }
 build() { echo "build $*"; }
+run_ctest() { echo "ctest $*"; }
 """
 
 
@@ -43,6 +45,17 @@ class QuickstartBuilds(unittest.TestCase):
         self.assertIn("configure asan all", run("prepare_for_tests full"))
         self.assertIn("build asan kformer_tests_fuzz", run("build_tests asan full"))
         self.assertTrue(any("-fsanitize=address,undefined" in line for line in run("build_options asan all")))
+
+    def test_tests_on_four_threads_are_a_stage_of_their_own(self):
+        self.assertEqual(run("build_tests threads full"), [])
+        self.assertEqual(run("build_folder threads"), run("build_folder openmp"))
+        self.assertEqual(run("run_tests openmp full"), ["ctest openmp --label-exclude ^threads$"])
+        self.assertEqual(run("run_tests threads full"), ["ctest threads --label-regex ^threads$"])
+
+    def test_stages_that_would_begin_late_are_left_out(self):
+        late = "full_of() { KFORMER_TEST_MINUTES=$1; for stage in openmp asan threads serial; do has_time $stage && echo $stage; done; :; }; "
+        self.assertEqual(run(late + "full_of 0"), ["openmp"])
+        self.assertEqual(run(late + "full_of 1"), ["openmp", "asan", "threads", "serial"])
 
 
 class Lock(unittest.TestCase):
