@@ -183,4 +183,18 @@ LayerResult<Real> layer_reference(const LlamaConfig& config, std::int64_t batch,
   return r;
 }
 
+/// `KEYWORD` is `extern`, or nothing in layer_reference.cpp. NOLINTNEXTLINE(bugprone-macro-parentheses)
+#define KFORMER_LAYER_REFERENCE(KEYWORD, R, S)                                                      \
+  KEYWORD template LayerResult<R> layer_reference<R, S>(                                            \
+      const LlamaConfig&, std::int64_t, std::int64_t, const NamedTensors<R>&, const HostTensor<R>&, \
+      const HostTensor<R>&, const LoraConfig&, const NamedTensors<R>&)
+#define KFORMER_LAYER_REFERENCES(KEYWORD)                                   \
+  KFORMER_LAYER_REFERENCE(KEYWORD, double, double);                         \
+  KFORMER_LAYER_REFERENCE(KEYWORD, kformer::Impl::Estimated<float>, float); \
+  KFORMER_LAYER_REFERENCE(KEYWORD, kformer::Impl::Estimated<float>, bf16);  \
+  KFORMER_LAYER_REFERENCE(KEYWORD, kformer::Impl::Estimated<float>, f16);   \
+  KFORMER_LAYER_REFERENCE(KEYWORD, kformer::Impl::Estimated<double>, double)
+
+KFORMER_LAYER_REFERENCES(extern);
+
 }  // namespace kformer::Testing

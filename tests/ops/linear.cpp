@@ -37,7 +37,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(forward_matches_the_oracle, T, Scalars) {
   for (const Shape shape : shapes)
     for (const Rows rows : both_rows)
       for (const Added added : every_added)
-        test_forward(Tensors<T>(shape, rows), added, scale_of(added), every_kernel);
+        if (belongs_to(rows, added, shape.rows * shape.in * shape.out))
+          test_forward(Tensors<T>(shape, rows), added, scale_of(added), every_kernel);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {

@@ -20,6 +20,12 @@ struct Shape {
 enum class Added { nothing, bias, residual, to_y };
 constexpr Added every_added[] = {Added::nothing, Added::bias, Added::residual, Added::to_y};
 
+/// Whether a product of so many terms is tested in this form: those whose references take longest in one layout of rows each.
+constexpr bool belongs_to(Rows rows, Added added, std::int64_t terms) {
+  const bool of_packed = added == Added::bias || added == Added::to_y;
+  return terms < 1'000'000 || (rows == Rows::packed) == of_packed;
+}
+
 /// The gradient added to what the output had.
 template <class Real, class S>
 HostTensor<Real> sum_of(HostTensor<Real> gradient, const TestTensor<Exec, S>& initial) {

@@ -44,15 +44,16 @@ struct Tally {
 /// Where `compare` counts its verdicts, if anywhere: draws.hpp sets it.
 inline Tally* counted_in = nullptr;
 
-/// Judges `out`, stored as S, by the rule of kformer/core/tolerance.hpp. `naive` is the computation in T, either with its
-/// expected errors or, where codes are discrete, as one sample.
-template <class S, class Real, class Naive>
-Comparison compare(const kformer::Impl::HostTensor<Real>& out, const kformer::Impl::HostTensor<Real>& ref,
-                   const kformer::Impl::HostTensor<Naive>& naive) {
+/// Judges `out`, stored as `storage`, by the rule of kformer/core/tolerance.hpp. `naive` is the computation in that type, either
+/// with its expected errors or, where codes are discrete, as one sample.
+template <class Real, class Naive>
+Comparison compare_as(DType storage, const kformer::Impl::HostTensor<Real>& out,
+                      const kformer::Impl::HostTensor<Real>& ref,
+                      const kformer::Impl::HostTensor<Naive>& naive) {
   const auto& o = out.values();
   const auto& r = ref.values();
   if (o.size() != r.size() || naive.values().size() != r.size()) return {false, "the sizes differ"};
-  const ErrorLimits limits = kformer::Impl::error_limits(dtype_of<S>, ref, naive);
+  const ErrorLimits limits = kformer::Impl::error_limits(storage, ref, naive);
   const Verdict verdict = limits.judge(o, r);
   std::ostringstream text;
   text << verdict.wrong << " of " << o.size() << " elements out of tolerance, rms error " << verdict.rms
@@ -69,6 +70,21 @@ Comparison compare(const kformer::Impl::HostTensor<Real>& out, const kformer::Im
     counted_in->share = std::max(counted_in->share, verdict.share);
   }
   return {verdict.ok(), text.str(), verdict.share};
+}
+
+// In references.cpp.
+extern template Comparison compare_as(DType, const kformer::Impl::HostTensor<double>&,
+                                      const kformer::Impl::HostTensor<double>&,
+                                      const kformer::Impl::HostTensor<kformer::Impl::Estimated<float>>&);
+extern template Comparison compare_as(DType, const kformer::Impl::HostTensor<long double>&,
+                                      const kformer::Impl::HostTensor<long double>&,
+                                      const kformer::Impl::HostTensor<kformer::Impl::Estimated<double>>&);
+
+/// The same of a type.
+template <class S, class Real, class Naive>
+Comparison compare(const kformer::Impl::HostTensor<Real>& out, const kformer::Impl::HostTensor<Real>& ref,
+                   const kformer::Impl::HostTensor<Naive>& naive) {
+  return compare_as(dtype_of<S>, out, ref, naive);
 }
 
 }  // namespace kformer::Testing

@@ -3,6 +3,16 @@
 
 namespace kformer::Testing {
 
+template class TestMemory<Exec::memory_space>;
+template class TestTensor<Exec, float>;
+template class TestTensor<Exec, bf16>;
+template class TestTensor<Exec, f16>;
+template class TestTensor<Exec, double>;
+template class TestTensor<Exec, std::int32_t>;
+template class TestTensor<Exec, std::uint8_t>;
+
+void check_close(const std::string& what, const Comparison& c) { BOOST_TEST(c.ok, what << ": " << c.report); }
+
 bool test_kernel(const KernelCase& c, const std::vector<Output*>& outputs,
                  const std::function<void(const std::string&)>& verify) {
   const std::string name = c.function + '[' + c.kernel + "] " + c.operands;

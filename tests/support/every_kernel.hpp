@@ -27,6 +27,15 @@ namespace kformer::Testing {
 /// The execution space this test program was built for.
 using Exec = KFORMER_TEST_SPACE;
 
+// In every_kernel.cpp.
+extern template class TestMemory<Exec::memory_space>;
+extern template class TestTensor<Exec, float>;
+extern template class TestTensor<Exec, bf16>;
+extern template class TestTensor<Exec, f16>;
+extern template class TestTensor<Exec, double>;
+extern template class TestTensor<Exec, std::int32_t>;
+extern template class TestTensor<Exec, std::uint8_t>;
+
 /// Every storage type, those without double, and those of 16 bits.
 using Scalars = std::tuple<float, bf16, f16, double>;
 using UpToFloat = std::tuple<float, bf16, f16>;
@@ -75,12 +84,14 @@ inline constexpr auto every_kernel = [](const auto& problem, const std::vector<O
   test_every_kernel(problem, outputs, verify);
 };
 
+/// The test of what was judged.
+void check_close(const std::string& what, const Comparison& c);
+
 /// Judges values that were stored as S by the tolerance rule.
 template <class S, class Real, class Naive>
 void check_close(const std::string& what, const HostTensor<Real>& out, const HostTensor<Real>& ref,
                  const HostTensor<Naive>& naive) {
-  const Comparison c = compare<S>(out, ref, naive);
-  BOOST_TEST(c.ok, what << ": " << c.report);
+  check_close(what, compare<S>(out, ref, naive));
 }
 
 /// The same by what the naive computation says of itself.

@@ -6,7 +6,10 @@
 #include "ops/cross_entropy/reference.hpp"
 #include "ops/linear/reference.hpp"
 #include "ops/lora/reference.hpp"
+#include "ops/rms_norm/reference.hpp"
+#include "ops/rope/reference.hpp"
 #include "ops/standard_attention/reference.hpp"
+#include "ops/swiglu/reference.hpp"
 
 /// \file
 /// The references that tests spend most of their time in, compiled once and with optimisation.
@@ -37,13 +40,25 @@
                                                     const HostTensor<R>&, const HostTensor<R>&,                \
                                                     const HostTensor<R>&, const std::vector<LoraTensors<R>>&); \
   KEYWORD template LoraResult<R> lora_backward_input<R, S>(                                                    \
-      const HostTensor<R>&, const HostTensor<R>&, const std::vector<LoraTensors<R>>&, const HostTensor<R>&)
+      const HostTensor<R>&, const HostTensor<R>&, const std::vector<LoraTensors<R>>&, const HostTensor<R>&);   \
+  KEYWORD template RmsNormResult<R> rms_norm_forward<R, S>(const HostTensor<R>&, const HostTensor<R>&,         \
+                                                           const HostTensor<R>&, double);                      \
+  KEYWORD template RmsNormGradients<R> rms_norm_backward<R, S>(const HostTensor<R>&, const HostTensor<R>&,     \
+                                                               const HostTensor<R>&, const HostTensor<R>&,     \
+                                                               const HostTensor<R>&);                          \
+  KEYWORD template HostTensor<R> rope_rotate<R, S>(const HostTensor<R>&, const HostTensor<R>&,                 \
+                                                   const HostTensor<R>&, const HostTensor<R>&, std::int64_t,   \
+                                                   RopeLayout, int);                                           \
+  KEYWORD template HostTensor<R> swiglu_forward<R, S>(const HostTensor<R>&, const HostTensor<R>&);             \
+  KEYWORD template SwigluGradients<R> swiglu_backward<R, S>(const HostTensor<R>&, const HostTensor<R>&,        \
+                                                            const HostTensor<R>&)
 
 /// Those without a `Store`.
 #define KFORMER_TEST_REFERENCES_OF(KEYWORD, R)                                                                \
   KEYWORD template CrossEntropyResult<R> cross_entropy_forward<R>(const HostTensor<R>&, const HostTensor<R>&, \
                                                                   const CrossEntropyOptions&);                \
-  KEYWORD template HostTensor<R> linear_backward_weight<R>(const HostTensor<R>&, const HostTensor<R>&, R)
+  KEYWORD template HostTensor<R> linear_backward_weight<R>(const HostTensor<R>&, const HostTensor<R>&, R);    \
+  KEYWORD template RopeTablesResult<R> rope_tables<R, R>(std::int64_t, std::int64_t, const RopeOptions&)
 
 #define KFORMER_EVERY_TEST_REFERENCE(KEYWORD)                  \
   KFORMER_TEST_REFERENCES(KEYWORD, Estimated<float>, float);   \

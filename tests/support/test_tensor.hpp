@@ -1,16 +1,26 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
 
-#include "ops/common/host_tensor.hpp"
+#include "ops/common/estimated.hpp"
 
 /// \file
 /// Operands for tests: guard zones before, after and between rows, outputs filled with NaN, inputs from a fixed
 /// seed.
+
+namespace kformer::Impl {
+// In references.cpp.
+extern template HostTensor<float> read_tensor(const TensorRef&);
+extern template HostTensor<double> read_tensor(const TensorRef&);
+extern template HostTensor<long double> read_tensor(const TensorRef&);
+extern template HostTensor<Estimated<float>> read_tensor(const TensorRef&);
+extern template HostTensor<Estimated<double>> read_tensor(const TensorRef&);
+}  // namespace kformer::Impl
 
 namespace kformer::Testing {
 
@@ -34,7 +44,38 @@ class Output {
   virtual std::vector<unsigned char> bits() const = 0;  ///< the content, for comparing two runs
 };
 
-/// A tensor of storage type T in memory that `Exec` can reach.
+/// Bytes in `Space`, copied from and to the host.
+template <class Space>
+class TestMemory {
+ public:
+  TestMemory() = default;
+  explicit TestMemory(std::size_t bytes);
+
+  std::byte* data() const { return m_bytes.data(); }
+  std::size_t size() const { return m_bytes.size(); }
+  void write(const void* from) const;
+  void read(void* to) const;
+
+ private:
+  using Host = Kokkos::View<std::byte*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  Kokkos::View<std::byte*, Space> m_bytes;
+};
+
+template <class Space>
+TestMemory<Space>::TestMemory(std::size_t bytes) : m_bytes("kformer::Testing::tensor", bytes) {}
+
+template <class Space>
+void TestMemory<Space>::write(const void* from) const {
+  Kokkos::deep_copy(m_bytes, Host(static_cast<std::byte*>(const_cast<void*>(from)), size()));
+}
+
+template <class Space>
+void TestMemory<Space>::read(void* to) const {
+  Kokkos::deep_copy(Host(static_cast<std::byte*>(to), size()), m_bytes);
+}
+
+/// A tensor of storage type T in memory that `Exec` can reach. Members outside the class are compiled once: see
+/// every_kernel.hpp.
 template <class Exec, class T>
 class TestTensor : public Output {
  public:
@@ -43,36 +84,11 @@ class TestTensor : public Output {
   TestTensor() = default;
 
   /// Filled with NaN (integers: zero).
-  explicit TestTensor(std::vector<std::int64_t> extents, Rows rows = Rows::strided) {
-    m_ref.dtype = dtype_of<T>;
-    m_ref.rank = static_cast<int>(extents.size());
-    const std::int64_t pad = rows == Rows::strided ? 5 : rows == Rows::aligned ? 8 : 0;
-    std::int64_t stride = 1;
-    for (int r = m_ref.rank - 1; r >= 0; --r) {
-      m_ref.extent[r] = extents[r];
-      m_ref.stride[r] = stride;
-      stride *= extents[r];
-      if (r == m_ref.rank - 1) stride += pad;
-    }
-    const std::size_t span = static_cast<std::size_t>(std::max<std::int64_t>(stride, 0));
-    m_storage = Kokkos::View<T*, memory_space>("kformer::Testing::tensor", span + 2 * guard);
-    m_ref.data = m_storage.data() + guard;
-    m_initial.assign(m_storage.size(), sentinel());
-    T fill{};
-    if constexpr (Scalar<T>) fill = T(std::numeric_limits<compute_t<T>>::quiet_NaN());
-    for_each_element(m_ref, [&](std::size_t, std::int64_t at) { m_initial[guard + at] = fill; });
-    reset();
-  }
+  explicit TestTensor(std::vector<std::int64_t> extents, Rows rows = Rows::strided);
 
   /// Normal values times `scale` plus `shift`, rounded to T.
-  TestTensor& random(std::mt19937& generator, double scale = 1.0, double shift = 0.0) {
-    std::normal_distribution<double> normal;
-    for_each_element(m_ref, [&](std::size_t, std::int64_t at) {
-      m_initial[guard + at] = T(static_cast<compute_t<T>>(shift + scale * normal(generator)));
-    });
-    reset();
-    return *this;
-  }
+  TestTensor& random(std::mt19937& generator, double scale = 1.0, double shift = 0.0)
+    requires Scalar<T>;
 
   /// Element number i (row-major) becomes `value(i)`.
   template <class F>
@@ -100,35 +116,15 @@ class TestTensor : public Output {
   /// The content now.
   template <class Real>
   HostTensor<Real> read() const {
-    auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, m_storage);
+    const std::vector<T> host = content();
     TensorRef there = m_ref;
-    there.data = host.data() + guard;
+    there.data = const_cast<T*>(host.data()) + guard;
     return kformer::Impl::read_tensor<Real>(there);
   }
 
-  void reset() override {
-    Kokkos::View<const T*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> host(m_initial.data(),
-                                                                                            m_initial.size());
-    Kokkos::deep_copy(m_storage, host);
-  }
-
-  bool guards_intact() const override {
-    const auto host = Kokkos::create_mirror(Kokkos::HostSpace{}, m_storage);
-    Kokkos::deep_copy(host, m_storage);
-    const T expected = sentinel();
-    for_each_element(m_ref, [&](std::size_t, std::int64_t at) { host[guard + at] = expected; });
-    for (std::size_t i = 0; i < host.size(); ++i)
-      // Bits, for the guard may be a NaN. NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
-      if (std::memcmp(&host[i], &expected, sizeof(T)) != 0) return false;
-    return true;
-  }
-
-  std::vector<unsigned char> bits() const override {
-    auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, m_storage);
-    std::vector<unsigned char> bytes(host.size() * sizeof(T));
-    std::memcpy(bytes.data(), host.data(), bytes.size());
-    return bytes;
-  }
+  void reset() override;
+  bool guards_intact() const override;
+  std::vector<unsigned char> bits() const override;
 
  private:
   static constexpr std::int64_t guard = 64;
@@ -147,10 +143,72 @@ class TestTensor : public Output {
     std::memset(&value, 0x5a, sizeof(T));
     return value;
   }
+  // With the guards.
+  std::vector<T> content() const;
 
   TensorRef m_ref;
-  Kokkos::View<T*, memory_space> m_storage;
+  TestMemory<memory_space> m_storage;
   std::vector<T> m_initial;
 };
+
+template <class Exec, class T>
+TestTensor<Exec, T>::TestTensor(std::vector<std::int64_t> extents, Rows rows) {
+  m_ref.dtype = dtype_of<T>;
+  m_ref.rank = static_cast<int>(extents.size());
+  const std::int64_t pad = rows == Rows::strided ? 5 : rows == Rows::aligned ? 8 : 0;
+  std::int64_t stride = 1;
+  for (int r = m_ref.rank - 1; r >= 0; --r) {
+    m_ref.extent[r] = extents[r];
+    m_ref.stride[r] = stride;
+    stride *= extents[r];
+    if (r == m_ref.rank - 1) stride += pad;
+  }
+  const std::size_t span = static_cast<std::size_t>(std::max<std::int64_t>(stride, 0)) + 2 * guard;
+  m_storage = TestMemory<memory_space>(span * sizeof(T));
+  m_ref.data = m_storage.data() + guard * sizeof(T);
+  m_initial.assign(span, sentinel());
+  T fill{};
+  if constexpr (Scalar<T>) fill = T(std::numeric_limits<compute_t<T>>::quiet_NaN());
+  for_each_element(m_ref, [&](std::size_t, std::int64_t at) { m_initial[guard + at] = fill; });
+  reset();
+}
+
+template <class Exec, class T>
+TestTensor<Exec, T>& TestTensor<Exec, T>::random(std::mt19937& generator, double scale, double shift)
+  requires Scalar<T>
+{
+  std::normal_distribution<double> normal;
+  return fill([&](std::size_t) { return static_cast<compute_t<T>>(shift + scale * normal(generator)); });
+}
+
+template <class Exec, class T>
+void TestTensor<Exec, T>::reset() {
+  m_storage.write(m_initial.data());
+}
+
+template <class Exec, class T>
+std::vector<T> TestTensor<Exec, T>::content() const {
+  std::vector<T> host(m_storage.size() / sizeof(T));
+  m_storage.read(host.data());
+  return host;
+}
+
+template <class Exec, class T>
+bool TestTensor<Exec, T>::guards_intact() const {
+  std::vector<T> host = content();
+  const T expected = sentinel();
+  for_each_element(m_ref, [&](std::size_t, std::int64_t at) { host[guard + at] = expected; });
+  for (const T& value : host)
+    // Bits, for the guard may be a NaN. NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
+    if (std::memcmp(&value, &expected, sizeof(T)) != 0) return false;
+  return true;
+}
+
+template <class Exec, class T>
+std::vector<unsigned char> TestTensor<Exec, T>::bits() const {
+  std::vector<unsigned char> bytes(m_storage.size());
+  m_storage.read(bytes.data());
+  return bytes;
+}
 
 }  // namespace kformer::Testing
