@@ -32,8 +32,11 @@ LoraResult<Real> lora_forward(const HostTensor<Real>& x, const HostTensor<Real>&
   const std::int64_t rows = x.extent(0), in = x.extent(1), out = weight.extent(0);
   LoraResult<Real> r{HostTensor<Real>({rows, a.extent(0)}), HostTensor<Real>({rows, out})};
   for (std::int64_t row = 0; row < rows; ++row) {
-    for (std::int64_t o = 0; o < out; ++o)
-      for (std::int64_t i = 0; i < in; ++i) r.full(row, o) += x(row, i) * weight(o, i);
+    for (std::int64_t o = 0; o < out; ++o) {
+      Real sum = 0;
+      for (std::int64_t i = 0; i < in; ++i) sum += x(row, i) * weight(o, i);
+      r.full(row, o) = sum;
+    }
     std::int64_t first = 0;  // row of a
     for (const LoraTensors<Real>& part : parts) {
       const std::int64_t rank = part.b.extent(1);
@@ -42,9 +45,11 @@ LoraResult<Real> lora_forward(const HostTensor<Real>& x, const HostTensor<Real>&
         for (std::int64_t i = 0; i < in; ++i) sum += x(row, i) * a(k, i);
         r.low(row, k) = stored<Store>(part.scale * sum);
       }
-      for (std::int64_t o = 0; o < part.b.extent(0); ++o)
-        for (std::int64_t k = 0; k < rank; ++k)
-          r.full(row, part.column + o) += r.low(row, first + k) * part.b(o, k);
+      for (std::int64_t o = 0; o < part.b.extent(0); ++o) {
+        Real sum = r.full(row, part.column + o);
+        for (std::int64_t k = 0; k < rank; ++k) sum += r.low(row, first + k) * part.b(o, k);
+        r.full(row, part.column + o) = sum;
+      }
       first += rank;
     }
     for (std::int64_t o = 0; o < out; ++o) {
@@ -64,8 +69,11 @@ LoraResult<Real> lora_backward_input(const HostTensor<Real>& weight, const HostT
   const std::int64_t rows = dy.extent(0), out = weight.extent(0), in = weight.extent(1);
   LoraResult<Real> r{HostTensor<Real>({rows, a.extent(0)}), HostTensor<Real>({rows, in})};
   for (std::int64_t row = 0; row < rows; ++row) {
-    for (std::int64_t i = 0; i < in; ++i)
-      for (std::int64_t o = 0; o < out; ++o) r.full(row, i) += dy(row, o) * weight(o, i);
+    for (std::int64_t i = 0; i < in; ++i) {
+      Real sum = 0;
+      for (std::int64_t o = 0; o < out; ++o) sum += dy(row, o) * weight(o, i);
+      r.full(row, i) = sum;
+    }
     std::int64_t first = 0;
     for (const LoraTensors<Real>& part : parts) {
       const std::int64_t rank = part.b.extent(1);
@@ -77,8 +85,9 @@ LoraResult<Real> lora_backward_input(const HostTensor<Real>& weight, const HostT
       first += rank;
     }
     for (std::int64_t i = 0; i < in; ++i) {
-      for (std::int64_t k = 0; k < a.extent(0); ++k) r.full(row, i) += r.low(row, k) * a(k, i);
-      r.full(row, i) = stored<Store>(r.full(row, i));
+      Real sum = r.full(row, i);
+      for (std::int64_t k = 0; k < a.extent(0); ++k) sum += r.low(row, k) * a(k, i);
+      r.full(row, i) = stored<Store>(sum);
     }
   }
   return r;
