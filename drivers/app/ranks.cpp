@@ -124,10 +124,12 @@ void Ranks::begin(double timeout_s) {
   if (m_size > 1) {
     m_world = std::make_shared<MpiCommunicator>(
         MPI_COMM_WORLD, MpiOptions{.timeout = std::chrono::duration<double>(timeout_s)});
+    m_patient = std::make_shared<MpiCommunicator>(
+        MPI_COMM_WORLD, MpiOptions{.timeout = std::chrono::hours(24), .name = "writers"});
     return;
   }
 #endif
-  m_world = std::make_shared<LoneCommunicator>();
+  m_patient = m_world = std::make_shared<LoneCommunicator>();
 }
 
 std::vector<double> gather(Communicator& ranks, std::span<const double> own, const char* what) {

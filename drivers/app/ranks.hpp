@@ -68,6 +68,8 @@ class Ranks {
   std::vector<std::string> gather_text(const std::string& own, const char* what);
   /// Returns when all have called it.
   void barrier(const char* what) { gather({}, what); }
+  /// The same, however long a rank writes before it does. A rank that dies ends the program in any case.
+  void await_writers(const char* what) { drivers::gather(*m_patient, {}, what); }
   /// Whether it is so on any rank.
   bool any(bool own, const char* what);
 
@@ -85,6 +87,7 @@ class Ranks {
   double m_timeout_s = 0;
   std::unique_ptr<Session> m_session;
   std::shared_ptr<Communicator> m_world;
+  std::shared_ptr<Communicator> m_patient;  // the same ranks, without the time-out of the deck
 };
 
 /// The main function of a program of ranks.

@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "sweep/check_kernels.hpp"
+
 namespace kformer::drivers {
 
 namespace {
@@ -139,8 +141,9 @@ void GenerateResults::restore(const GenerateDeck& deck) {
   if (m_cases.rows() == 0) return;
   const std::size_t last = m_cases.rows() - 1;
   const auto [begin, end] = sequences_of(last);
-  bool whole =
-      outcome_of(m_cases, last).status != CaseStatus::out_of_memory || deck.run.on_oom != OnOutOfMemory::abort;
+  const Measurement outcome = outcome_of(m_cases, last);
+  bool whole = !outcome.message.starts_with(check_was_interrupted) &&
+               (outcome.status != CaseStatus::out_of_memory || deck.run.on_oom != OnOutOfMemory::abort);
   for (std::size_t row = begin; row < end; ++row)
     whole &= item<std::int8_t>(m_generations, "end", row) != static_cast<std::int8_t>(SequenceEnd::interrupted);
   if (whole) return;
@@ -165,9 +168,13 @@ FinishedGeneration GenerateResults::generation(std::size_t row) const {
   FinishedGeneration g{item<std::string>(m_cases, "prompt", row),
                        item<std::int64_t>(m_cases, "repeat", row),
                        outcome_of(m_cases, row).status,
+                       {},
                        {}};
   const auto [begin, end] = sequences_of(row);
-  for (std::size_t i = begin; i < end; ++i) g.texts.push_back(item<std::string>(m_generations, "text", i));
+  for (std::size_t i = begin; i < end; ++i) {
+    g.prompt_text = item<std::string>(m_generations, "prompt_text", i);
+    g.texts.push_back(item<std::string>(m_generations, "text", i));
+  }
   return g;
 }
 

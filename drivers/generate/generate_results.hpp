@@ -23,6 +23,7 @@ struct FinishedGeneration {
   std::string prompt;              ///< name
   std::int64_t repeat = 0;         ///< of the prompt
   CaseStatus status{};             ///< how it ended
+  std::string prompt_text;         ///< as the file has it; empty if it failed
   std::vector<std::string> texts;  ///< new text of every sequence; none if it failed
 };
 

@@ -3,9 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
+#include <span>
 #include <utility>
+#include <vector>
 
+#include "app/ranks.hpp"
 #include "kformer/core/kernel_list.hpp"
 #include "kformer/core/tolerance.hpp"
 #include "language_model/cache_options.hpp"
@@ -103,6 +107,18 @@ std::size_t LogitCheck::held_bytes() const {
   return bytes;
 }
 
+// All ranks agree: they recompute together. They may be on one machine.
+bool LogitCheck::fits(Measurement& m) const {
+  const auto& ranks = m_task.decoder.tensor;
+  if (!ranks) return fits_check(m_space, m);
+  const bool own = fits_check(m_space, m, ranks->size());
+  const double lacks = own ? 0 : 1;
+  const std::vector<double> all = gather(*ranks, std::span(&lacks, 1), "memory of a check");
+  if (std::ranges::count(all, 0.0) == std::ssize(all)) return true;
+  if (own) m.message = "not checked: another rank lacks the memory";
+  return false;
+}
+
 bool LogitCheck::is_judged(const TextEngine& engine) const {
   return engine.exact_cache() && m_task.decoder.activations == Activations::full;
 }
@@ -121,7 +137,7 @@ void LogitCheck::judge(const TextEngine& engine, Generation& generation, const s
   m.check_bytes = forecast_of(m_space, task(DType::f64))->peak_total() +
                   forecast_of(m_space, task(naive_type))->peak_total() + (1 + runs) * kept;
   m.check_held = held_bytes();
-  if (!fits_check(m_space, m)) return;
+  if (!fits(m)) return;
 
   const auto exact = run(m_exact, reference_kernels(ran, Instead::reference), DType::f64, engine, stop);
   if (!exact) return interrupted(m);

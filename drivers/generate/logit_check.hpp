@@ -54,6 +54,7 @@ class LogitCheck {
   std::shared_ptr<ReferenceResult> run(Recomputation& recomputation, const std::string& kernels, DType dtype,
                                        const TextEngine& engine, const std::function<bool()>& stop) const;
   std::string largest_error(const measure::HostArrays& exact, Generation& generation) const;
+  bool fits(Measurement& m) const;
   bool is_judged(const TextEngine& engine) const;
 
   std::string m_space;

@@ -11,6 +11,7 @@
 #include "app/say.hpp"
 #include "generate/expectation.hpp"
 #include "generate/figures.hpp"
+#include "io/utf8.hpp"
 
 namespace kformer::drivers {
 
@@ -52,6 +53,9 @@ class PromptRun {
     while (m_recalled < m_finished && label.repeat < m_deck.timing.repeats) {
       const FinishedGeneration g = m_loop.results->generation(m_recalled);
       if (g.prompt != label.prompt || g.repeat != label.repeat) refuse_file();
+      if (!g.texts.empty() && g.prompt_text != Impl::to_utf8(label.prompt_text))
+        throw FileError(fmt::format("'{}' cannot be continued: prompt '{}' had another text",
+                                    m_file.part_path().string(), label.prompt));
       ++m_recalled;
       count(g.status, !g.texts.empty());
       if (g.texts.empty()) return true;

@@ -7,6 +7,7 @@
 #include <ranges>
 #include <vector>
 
+#include "app/program.hpp"
 #include "app/ranks.hpp"
 #include "app/say.hpp"
 #include "app/session.hpp"
@@ -101,6 +102,31 @@ int close(ResultFile& file, const Outcome& outcome, bool first, std::FILE* log) 
   return exit_nothing;
 }
 
+// One rank may lack memory and go on; of several, others wait for it.
+GridResult run_grid(ScalingRun& run, const PlanParallelTable& grid, const ScalingDeck& deck,
+                    const Ranks& ranks) {
+  try {
+    return run.run(grid);
+  } catch (const std::exception& error) {
+    const auto memory = out_of_memory_text(error);
+    if (!memory || deck.run.on_oom == OnOutOfMemory::abort || ranks.size() > 1) throw;
+    GridResult result{.grid = grid};
+    result.measurement.status = CaseStatus::out_of_memory;
+    result.measurement.message = *memory;
+    return result;
+  }
+}
+
+// Whether an interrupted run on fewer ranks refused a grid that these can run.
+void refuse_other_ranks(const FinishedGrids& finished, const ScalingRun& run, const ResultFile& file) {
+  for (const GridResult& result : finished.results)
+    if (result.measurement.status == CaseStatus::unsupported && run.refusal(result.grid).empty())
+      throw FileError(fmt::format(
+          "'{}' cannot be continued: grid {} lacked ranks then and does not now; start as many ranks as then, "
+          "or start anew (--overwrite)",
+          file.part_path().string(), grid_name(result.grid)));
+}
+
 int run_grids(const ScalingDeck& deck, const std::string& space, ReportFormat format, ResultFile& file,
               Ranks& ranks) {
   const StopRequest stop(deck.run.walltime_s);
@@ -116,12 +142,13 @@ int run_grids(const ScalingDeck& deck, const std::string& space, ReportFormat fo
                  scaling_columns()});
   ScalingResults tables(file);
   const FinishedGrids finished = finished_grids(tables, cases, file, ranks);
+  ScalingRun run(deck, space, ranks);
+  refuse_other_ranks(finished, run, file);
   if (!finished.results.empty())
     say(log, "resumed: {} of {} grids are from {}\n", finished.count, finished.to_run,
         file.part_path().string());
   // With the first row: mpiexec of Open MPI 5 loses an output of one character, "[".
   fmt::print("{}", report.head());
-  ScalingRun run(deck, space, ranks);
   std::optional<GridResult> first, first_simulated;
   Outcome outcome = finished.outcome;
   const auto print = [&](const GridResult& reference, const GridResult& result, bool runs) {
@@ -136,8 +163,11 @@ int run_grids(const ScalingDeck& deck, const std::string& space, ReportFormat fo
     outcome.stopped = ranks.agreed(stop.reason());
     if (outcome.stopped) break;
     // Simulations are of rank 0 alone.
-    if (!c.runs && !ranks.is_first()) continue;
-    const GridResult result = c.runs ? run.run(c.grid) : run.simulated(c.grid);
+    if (!c.runs && !ranks.is_first()) {
+      outcome.ran = true;
+      continue;
+    }
+    const GridResult result = c.runs ? run_grid(run, c.grid, deck, ranks) : run.simulated(c.grid);
     auto& reference = c.runs ? first : first_simulated;
     if (!reference) reference = result;
     outcome.add(result, c.runs);
@@ -151,8 +181,10 @@ int run_grids(const ScalingDeck& deck, const std::string& space, ReportFormat fo
   }
   fmt::print("{}", report.end());
   say(log, "\n~: simulated, not measured\n");
+  const int code = close(file, outcome, ranks.is_first(), log);
+  // A rank that fails ends the others, also the one that writes.
   ranks.barrier("the end");
-  return close(file, outcome, ranks.is_first(), log);
+  return code;
 }
 
 int run(const CommandLine& line, const ScalingDeck& deck, Ranks& ranks) {

@@ -325,18 +325,20 @@ std::string ScalingRun::timed(const PlanParallelTable& grid, const std::shared_p
 ScalingRun::Room ScalingRun::room_for(const Ledger& work, const Ledger& besides, Communicator& team) const {
   const std::size_t free = measure::memory_available(m_space).value_or(~std::size_t(0)),
                     each = free / static_cast<std::size_t>(m_ranks.on_this_machine());
-  const std::array lacks{work.peak_total() > each ? 1.0 : 0.0,
-                         work.peak_total() + besides.peak_total() > each ? 1.0 : 0.0};
-  const std::vector<double> all = gather(team, lacks, "memory");
-  bool any = false, any_besides = false;
-  for (std::size_t i = 0; i < all.size(); ++i) (i % 2 == 0 ? any : any_besides) |= all[i] != 0;
+  const std::array own{static_cast<double>(work.peak_total()), static_cast<double>(besides.peak_total()),
+                       static_cast<double>(each)};
+  const std::vector<double> all = gather(team, own, "memory");
   Room room;
-  if (any)
-    room.refusal = fmt::format("a rank needs {}, but {} is free for each", format_bytes(work.peak_total()),
-                               format_bytes(each));
-  else if (any_besides)
-    room.note = fmt::format("not simulated: the kernels alone need {} besides, and {} is free for each rank",
-                            format_bytes(besides.peak_total()), format_bytes(each));
+  // In the words of the first rank that lacks memory.
+  for (std::size_t i = 0; i < all.size(); i += own.size()) {
+    const double needed = all[i], more = all[i + 1], at_hand = all[i + 2];
+    const auto text = [](double bytes) { return format_bytes(static_cast<std::size_t>(bytes)); };
+    if (needed > at_hand && room.refusal.empty())
+      room.refusal = fmt::format("a rank needs {}, but {} is free for each", text(needed), text(at_hand));
+    if (needed + more > at_hand && room.note.empty())
+      room.note = fmt::format("not simulated: the kernels alone need {} besides, and {} is free for each rank",
+                              text(more), text(at_hand));
+  }
   return room;
 }
 

@@ -121,8 +121,9 @@ std::string shared_kernels(const std::string& ran, const std::string& reference)
   return shared;
 }
 
-bool fits_check(const std::string& space, Measurement& result) {
-  const auto available = measure::memory_available(space);
+bool fits_check(const std::string& space, Measurement& result, int processes) {
+  auto available = measure::memory_available(space);
+  if (available) *available /= static_cast<std::size_t>(processes);
   const std::size_t needed = result.check_bytes - result.check_held;
   if (!available || needed <= *available) return true;
   result.message = fmt::format("not checked: the check needs {}, but only {} is available",
@@ -139,7 +140,7 @@ void check_if_possible(Measurement& result, const std::function<void()>& check) 
   }
 }
 
-void interrupted(Measurement& result) { result.message = "not checked: the check was interrupted"; }
+void interrupted(Measurement& result) { result.message = check_was_interrupted; }
 
 bool independent(Measurement& result, const std::string& before) {
   const std::string shared = shared_kernels(before + " " + result.kernels, result.check_kernels);

@@ -47,12 +47,16 @@ std::string shared_kernels(const std::string& ran, const std::string& reference)
 
 /// Whether the free memory of the space is enough for `result.check_bytes` without `result.check_held`;
 /// otherwise the message says what is missing.
-bool fits_check(const std::string& space, Measurement& result);
+/// \param processes that check at the same time, each with its share of the memory
+bool fits_check(const std::string& space, Measurement& result, int processes = 1);
 
 /// Calls `check`. If that throws, the case keeps what was measured and stays unchecked; its message says why.
 void check_if_possible(Measurement& result, const std::function<void()>& check);
 
-/// Says that the check of a case was interrupted; its status stays as it is.
+/// The message of a case whose check was interrupted.
+inline constexpr const char* check_was_interrupted = "not checked: the check was interrupted";
+
+/// Says so; the status of the case stays as it is.
 void interrupted(Measurement& result);
 
 /// Whether `result.check_kernels` has none of `result.kernels`; otherwise the message names them.

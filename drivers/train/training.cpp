@@ -102,7 +102,7 @@ class Training {
     require_policy(space, deck.memory.recompute);
     m_plan = plan_training(deck);
     share_steps(m_grid, deck, m_plan.task);
-    if (m_plan.task.checkpoints) m_plan.task.checkpoints->agree = [this] { m_ranks.barrier("a checkpoint"); };
+    if (m_plan.task.checkpoints) m_plan.task.checkpoints->agree = [this] { m_ranks.await_writers("a checkpoint"); };
     fmt::print("{}", plan_text(deck, m_plan));
     m_objective->open(m_plan.data, m_plan.encoder.get());
     if (deck.samples) m_texts = std::make_unique<TextWriter>(deck, *m_plan.encoder);
@@ -141,10 +141,13 @@ class Training {
     const TrainingEnd end = run_training(loop, std::move(m_history));
     if (m_deck.profile.kernels && !m_profiled)
       fmt::print("note: no step was profiled: the run ended before the second one\n");
-    if (!end.stopped) write(folders);
+    if (!end.stopped) {
+      write(folders);
+      m_ranks.await_writers("the model");
+    }
     summarise(end, names.text());
     const int code = close(end);
-    m_ranks.barrier("the end");
+    m_ranks.await_writers("the end");
     return code;
   }
 

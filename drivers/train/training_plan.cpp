@@ -39,9 +39,12 @@ std::int64_t steps_of(const TrainDeck& deck, const SequenceSource& data) {
   if (deck.schedule.epochs && too_many(*deck.schedule.epochs, data.size()))
     throw DeckError(fmt::format("error: 'schedule.epochs' = {} of {} sequences are more than can be counted",
                                 *deck.schedule.epochs, data.size()));
-  const std::int64_t steps = deck.schedule.steps ? *deck.schedule.steps
-                                                 : *deck.schedule.epochs * data.size() / b.sequences *
-                                                       (deck.policy ? deck.policy->updates : 1);
+  const std::int64_t updates = deck.policy ? deck.policy->updates : 1,
+                     batches = deck.schedule.epochs ? *deck.schedule.epochs * data.size() / b.sequences : 0;
+  if (too_many(batches, updates))
+    throw DeckError(fmt::format(
+        "error: {} batches with 'policy.updates' = {} are more steps than can be counted", batches, updates));
+  const std::int64_t steps = deck.schedule.steps ? *deck.schedule.steps : batches * updates;
   if (steps == 0)
     throw NotSupported(
         fmt::format("kformer-train: {} epochs of {} sequences do not fill one step of {} sequences; set "

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "measure/memory_available.hpp"
 #include "sweep/check_kernels.hpp"
 #include "sweep/judge.hpp"
 #include "sweep/reference_runs.hpp"
@@ -117,6 +118,12 @@ BOOST_AUTO_TEST_CASE(a_check_without_memory_says_what_it_needs) {
   BOOST_TEST(m.message.find("not checked: the check needs 1048576.00 TiB, but only ") == 0u, m.message);
   m.check_held = m.check_bytes - 1;
   BOOST_TEST(fits_check("serial", m));
+  // Three quarters of what is free: enough for one, not for two.
+  const std::size_t free = *kformer::measure::memory_available("serial");
+  m.check_bytes = free - free / 4;
+  m.check_held = 0;
+  BOOST_TEST(fits_check("serial", m));
+  BOOST_TEST(!fits_check("serial", m, 2));
 }
 
 BOOST_AUTO_TEST_CASE(a_check_that_fails_keeps_what_was_measured) {

@@ -199,6 +199,8 @@ class Refusals(RanksTest):
                 (2, KEYS, (), 3, "error: 2 ranks were started, but the deck has no [parallel]; set parallel.tensor = 2"),
                 (None, KEYS, ("parallel.tensor=2",), 3,
                  "error: 'parallel.tensor' = 2 needs 2 ranks, but 1 was started; run mpiexec -n 2 kformer-generate …"),
+                (2, KEYS, ("parallel.tensor=2", 'parallel.backend="nccl"', 'check.reference="recompute"'), 3,
+                 "error: 'check.reference' = \"recompute\" computes on the host, whose memory"),
                 (2, KEYS, ("parallel.tensor=2",), 3,
                  "error: --resume goes on with the generations of a run of one rank, but 2 ranks were started"),
                 (4, KEYS, ("parallel.tensor=4",), 1,

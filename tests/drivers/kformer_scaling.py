@@ -78,6 +78,24 @@ class OneRank(ScalingTest):
             self.assertEqual(file["cases/efficiency"][0], 1)
         self.assertIn("no case ran", self.study('grids = ["2x1x1"]\n', expect=7))
 
+    def test_a_grid_that_lacks_memory_is_recorded(self):
+        preload = os.environ.get("KFORMER_FAILING_NEW")
+        if preload is None:
+            self.skipTest("the build has no MPI")
+        for setting, code in (("record", 7), ("abort", 6)):
+            self.deck('grids = ["1x1x1"]\n')
+            command = [self.PROGRAM, "deck.toml", "--overwrite", "--set", "timing.min_time_s=2", "--set", f"run.on_oom={setting}"]
+            with subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  env={**os.environ, "LD_PRELOAD": preload}) as run:
+                while run.poll() is None and not (self.folder / "deck.h5.part").exists():
+                    time.sleep(0.05)
+                time.sleep(2)  # while the grid runs, an allocation fails
+                run.send_signal(signal.SIGRTMIN)
+                output = run.communicate(timeout=60)[0]
+            self.assertEqual(run.returncode, code, output)
+            self.assertIn("memory ran out (std::bad_alloc)", output)
+        self.run_driver("deck.toml", "--overwrite")
+
     def test_decks_that_are_wrong(self):
         for keys, sentence in (
                 ('grids = ["2x1"]\n', "'sweep.grids' has '2x1', which is no grid"),
@@ -227,6 +245,28 @@ class Grids(ScalingTest):
             self.assertEqual(simulated["case"][()].tolist(), [0, 1, 2, -1])
             times = simulated["simulated_time"][()]
             self.assertAlmostEqual(simulated["efficiency"][2], times[0] / times[2] / 2)
+
+    def test_ranks_may_do_nothing_but_simulate(self):
+        self.study('grids = ["64x1x1"]\n[simulate]\ngrids = ["4x1x1"]\n[machine]\nflop_rate = 1e9\nmemory_bandwidth = 1e9\n'
+                   "bandwidth_inside = 1e30\nbandwidth_between = 1e30\n", ranks=2)
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(texts(file["simulation/grids/grid"]), ["4x1x1"])
+
+    def test_a_study_on_fewer_ranks_is_not_resumed(self):
+        self.deck('grids = ["2x1x1", "1x1x1", "1x2x1"]\n')
+        command = [self.PROGRAM, "deck.toml", "--set", "timing.min_time_s=2"]
+        part = self.folder / "deck.h5.part"
+        with subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+            while run.poll() is None and grids_in(part) == 0:
+                time.sleep(0.05)
+            run.send_signal(signal.SIGTERM)  # while the second one runs
+            output = run.communicate(timeout=120)[0]
+        self.assertEqual(run.returncode, 75, output)
+        done = subprocess.run([MPIEXEC, "-n", "2", *command, "--resume"], cwd=self.folder, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=120)
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        self.assertIn("cannot be continued: grid 2x1x1 lacked ranks then and does not now", done.stdout)
+        self.assertTrue(part.exists())
 
     def test_a_table_for_programs(self):
         self.deck('grids = ["2x1x1"]\n')

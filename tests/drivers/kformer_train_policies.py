@@ -168,6 +168,12 @@ class Policies(PolicyTest):
 
 
 class Refusals(PolicyTest):
+    def test_more_steps_than_can_be_counted(self):
+        (self.folder / "prompts.jsonl").write_text('{"prompt": "a"}\n' * 20000)
+        self.SMALL = self.SMALL.replace("steps = 4\n", "epochs = 1000000000000\n").replace(str(PROMPTS), "prompts.jsonl")
+        self.assertIn("batches with 'policy.updates' = 65536 are more steps than can be counted",
+                      self.refused(self.LETTERS, "policy.updates=65536"))
+
     def test_keys_that_contradict_each_other(self):
         for keys, setting, sentence in (
             ("", "policy.group_size=4", "missing [[reward]]: 'objective.kind' = \"grpo\" learns from at least one reward"),
@@ -176,6 +182,8 @@ class Refusals(PolicyTest):
             (self.LETTERS, "policy.sample_batch=5", "'policy.sample_batch' = 5 must divide batch.sequences = 16"),
             (self.LETTERS, "policy.updates=3",
              "'schedule.steps' = 4 must be a multiple of policy.updates = 3: completions are not saved"),
+            (self.LETTERS + "[early_stop]\npatience = 1\n[evaluation]\nevery_steps = 3\n", "policy.updates=2",
+             "'evaluation.every_steps' = 3 must be a multiple of policy.updates = 2: completions are not saved"),
             (self.LETTERS, "policy.max_new_tokens=24",
              "'policy.max_new_tokens' = 24 leaves no room for a prompt in batch.seq_len = 24"),
             (self.LETTERS, "policy.beta=0.1", "'policy.beta' = 0.1 needs [adapter]: the reference is the model without it"),

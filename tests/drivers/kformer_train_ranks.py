@@ -3,7 +3,7 @@
 memory of their forecast and send the bytes of the formulae; a rank that is lost ends the others.
 
 ctest runs this with the program in KFORMER_TRAIN, mpiexec in KFORMER_MPIEXEC, the library of failing_new.cpp in
-KFORMER_FAILING_NEW and the sources in KFORMER_SOURCE.
+KFORMER_FAILING_NEW, that of slow_fsync.cpp in KFORMER_SLOW_FSYNC and the sources in KFORMER_SOURCE.
 """
 
 import os
@@ -216,6 +216,16 @@ class Checkpoints(RanksTest):
         end = time.monotonic() + 60
         while time.monotonic() < end and not list((self.folder / "saved").glob("step-00000004.safetensors")):
             time.sleep(0.02)
+
+    def test_ranks_wait_for_a_model_that_is_written(self):
+        """However slow the disk is: here slower than ranks may be."""
+        for path in ("model.safetensors", "step-0000000"):
+            with self.start(2, self.KEYS, "parallel.data=2", 'output.model="model"', "parallel.timeout_s=1", "schedule.steps=4",
+                            launcher=("env", f"LD_PRELOAD={os.environ['KFORMER_SLOW_FSYNC']}", f"KFORMER_SLOW_FILE={path}")) as run:
+                output = run.communicate(timeout=120)[0]
+            self.assertEqual(run.returncode, 0, output)
+            shutil.rmtree(self.folder / "saved")
+            shutil.rmtree(self.folder / "model")
 
     def test_a_lost_rank_ends_the_others(self):
         """The last checkpoint is good, and a run that goes on from it has the bits of one that lost no rank."""

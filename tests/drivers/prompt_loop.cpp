@@ -54,6 +54,7 @@ class Parrot final : public TextGenerator {
  public:
   int generations = 0;
   std::string complaint;  ///< thrown by the next generation
+  std::string message;    ///< of the second generation, during which a stop is requested
   bool memory_runs_out = false, allocation_fails = false;
 
   std::vector<std::int32_t> encode(const PromptTable& prompt) const override {
@@ -75,6 +76,10 @@ class Parrot final : public TextGenerator {
     g.decode_tokens = 2;
     g.decode_seconds = 0.25;
     if (generations == 3) g.measurement.on_device = {1000, 600};
+    if (generations == 2 && !message.empty()) {
+      g.measurement.message = message;
+      ++generations;
+    }
     if (task.profile) {
       g.decode_seconds = 100;  // what the fences cost
       g.measurement.regions = {
@@ -313,6 +318,23 @@ BOOST_AUTO_TEST_CASE(a_run_that_memory_ended_is_resumed_with_the_same_prompt) {
              boost::test_tools::per_element());
 }
 
+BOOST_AUTO_TEST_CASE(a_check_that_was_interrupted_is_made_again) {
+  const std::string keys = "[timing]\nrepeats = 3\n[[prompt]]\ntext = \"a\"\n";
+  parrot.message = "not checked: the check was interrupted";
+  stop_at = 3;
+  BOOST_TEST(run(keys) == exit_stopped);
+  BOOST_TEST(Hdf5Reader(file().string() + ".part").numbers("cases/repeat").size() == 2);
+
+  parrot.message.clear();
+  parrot.generations = 0;
+  stop_at = std::numeric_limits<int>::max();
+  resume = true;
+  BOOST_TEST(run(keys) == exit_ok);
+  BOOST_TEST(parrot.generations == 2);
+  BOOST_TEST(Hdf5Reader(file()).texts("cases/message") == (std::vector<std::string>(3)),
+             boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(a_failure_before_the_interruption_is_not_forgotten) {
   parrot.complaint = "there is no chat template";
   stop_at = 1;
@@ -334,6 +356,11 @@ BOOST_AUTO_TEST_CASE(generations_of_another_deck_are_not_resumed) {
     BOOST_CHECK_EXCEPTION(run(other), FileError, [](const FileError& error) {
       return contains(error.what(), "cannot be continued: it has other generations than the deck");
     });
+  BOOST_CHECK_EXCEPTION(run("[timing]\nrepeats = 2\n[[prompt]]\ntext = \"A\"\n[[prompt]]\ntext = \"b\"\n"),
+                        FileError, [](const FileError& error) {
+                          return contains(error.what(),
+                                          "cannot be continued: prompt 'prompt1' had another text");
+                        });
   BOOST_TEST(parrot.generations == 3);
 }
 

@@ -112,7 +112,9 @@ template <class V>
 void describe(V& v, ScalingDeck& d) {
   DeckHeader header{.kind = std::string(scaling_kind)};
   describe_header(v, header, {scaling_kind});
-  v.table({.name = "run", .help = "General settings."}, d.run);
+  v.table({.name = "run",
+           .help = "General settings. On several ranks a lack of memory ends the run, whatever on_oom says."},
+          d.run);
   v.table({.name = "timing", .help = "How to time a grid."}, d.timing);
   v.table({.name = "output", .help = "The result file."}, d.output);
   v.table({.name = "model", .help = "The model; keys as in published config.json files."}, d.model);

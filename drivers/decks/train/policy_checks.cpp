@@ -35,6 +35,9 @@ class PolicyCheck {
     };
     if (m_deck.schedule.steps) whole({"schedule", "steps"}, *m_deck.schedule.steps);
     if (m_deck.checkpoint) whole({"checkpoint", "every_steps"}, m_deck.checkpoint->every_steps);
+    // An early stop, too, leaves a checkpoint.
+    if (m_deck.early_stop && m_deck.evaluation)
+      whole({"evaluation", "every_steps"}, m_deck.evaluation->every_steps);
   }
 
   // That the model which samples is the model which learns, and its reference exists.
