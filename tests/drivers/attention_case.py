@@ -10,6 +10,8 @@ class AttentionTest(driver_case.DriverTest):
     NAME = "kformer-attention"
     PROGRAM = os.environ["KFORMER_ATTENTION"]
     SMOKE_DECK = driver_case.SMOKE / "attention.toml"
+    FEW = ("profile.machine_limits=false", "sweep.dtype=f32", "sweep.seq_len=33", "sweep.window=0", "sweep.q_len=0",
+           "sweep.exclude=[]", "sweep.impl=flash", "sweep.direction=forward")
     # Cases that take milliseconds; they come from the test. Not judged: of so few numbers the largest error is
     # unsteady. The limits of the machine would take longer than all else.
     SMALL = """schema = 1

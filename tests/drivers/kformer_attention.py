@@ -92,8 +92,8 @@ class Decks(AttentionTest):
 class Results(AttentionTest):
     def test_the_smoke_deck(self):
         listed = self.run_driver(self.SMOKE_DECK, "--dry-run").stdout.splitlines()[1:]
-        self.run_driver(self.SMOKE_DECK, "-o", "out.h5")
-        with h5py.File(self.folder / "out.h5") as file:
+        path, _ = driver_case.smoke_run(self.PROGRAM, self.SMOKE_DECK)
+        with h5py.File(path) as file:
             cases = file["cases"]
             self.assertEqual(file.attrs["complete"], 1)
             self.assertEqual(words(cases["status"]), ["ok"] * len(listed))
@@ -118,6 +118,8 @@ class Results(AttentionTest):
     def test_extents_whose_product_leaves_64_bits_are_out_of_memory(self):
         (self.folder / "deck.toml").write_text("""schema = 1
 kind = "attention_compare"
+[profile]
+machine_limits = false
 [sweep]
 num_attention_heads = 65536
 head_dim = 65536

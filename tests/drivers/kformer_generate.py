@@ -25,6 +25,7 @@ class GenerateTest(DriverTest):
     NAME = "kformer-generate"
     PROGRAM = os.environ["KFORMER_GENERATE"]
     SMOKE_DECK = driver_case.SMOKE / "generate.toml"
+    FEW = ("profile.machine_limits=false",)
     TABLE = "prompt"
     SMALL = f"""schema = 1
 kind = "generate"
@@ -78,8 +79,10 @@ class DryRun(GenerateTest):
     def test_the_memory_is_that_of_the_run(self):
         text = self.dry_run().stdout
         forecast = re.search(r"^memory     (.* [KMG]iB) \(weights .*, kv_cache .*\) of ", text, re.MULTILINE)[1]
-        self.assertIn(f" forecast {forecast}\n", self.run_driver(self.SMOKE_DECK).stderr)
-        self.assertEqual(self.files(), ["generate.h5"])
+        self.assertEqual(self.files(), [])
+        path, done = driver_case.smoke_run(self.PROGRAM, self.SMOKE_DECK)
+        self.assertIn(f" forecast {forecast}\n", done.stderr)
+        self.assertEqual(path.name, "generate.h5")
 
     def test_prompts_are_counted(self):
         text = self.dry_run().stdout
@@ -112,13 +115,14 @@ class DryRun(GenerateTest):
         self.assertNotIn("note:", self.dry_run(f"generate.max_new_tokens={longest}").stdout)
         cut = (f"generate.max_new_tokens={longest + 1}", f"generate.max_seq_len={known}")
         self.assertNotIn("note:", self.dry_run(*cut).stdout)
-        done = self.run_driver(self.SMOKE_DECK, "--set", f"generate.max_new_tokens={longest + 1}", "--set", "check.reference=none")
+        done = self.run_driver(self.SMOKE_DECK, "--set", f"generate.max_new_tokens={longest + 1}", "--set", "check.reference=none",
+                               "--set", "profile.machine_limits=false")
         self.assertIn(note, done.stderr)
 
     def test_a_run_looks_at_its_files_before_it_measures_the_machine(self):
         done = self.run_driver(self.SMOKE_DECK, "--set", "tokenizer.format=auto", expect=4)
         self.assertNotIn("multiply-adds", done.stderr)
-        self.assertIn("multiply-adds", self.run_driver(self.SMOKE_DECK, "--overwrite").stderr)
+        self.assertIn("multiply-adds", driver_case.smoke_run(self.PROGRAM, self.SMOKE_DECK)[1].stderr)
 
 
 class Check(GenerateTest):
@@ -142,14 +146,16 @@ class Check(GenerateTest):
 
     @needs_h5py
     def test_a_prompt_alone_is_not_checked(self):
-        self.run_driver(self.SMOKE_DECK, "--set", "generate.max_new_tokens=0", "-o", "prompt.h5")
+        self.run_driver(self.SMOKE_DECK, "--set", "generate.max_new_tokens=0", "--set", "profile.machine_limits=false",
+                        "-o", "prompt.h5")
         with h5py.File(self.folder / "prompt.h5") as file:
             self.assertEqual(words(file["cases/status"]), ["unchecked", "unchecked"])
             self.assertEqual(texts(file["cases/message"]), ["not checked: no token was chosen"] * 2)
 
     @needs_h5py
     def test_what_loses_tokens_is_compared_and_not_judged(self):
-        done = self.run_driver(self.SMOKE_DECK, "--set", "generate.kv_cache=window", "--set", "generate.window=4", "-o", "w.h5")
+        done = self.run_driver(self.SMOKE_DECK, "--set", "generate.kv_cache=window", "--set", "generate.window=4",
+                               "--set", "profile.machine_limits=false", "-o", "w.h5")
         self.assertIn("  check    up to ", done.stderr)
         with h5py.File(self.folder / "w.h5") as file:
             self.assertEqual(words(file["cases/status"]), ["unchecked", "unchecked"])
@@ -174,7 +180,7 @@ class Story(GenerateTest):
         deck = (driver_case.SOURCE / "inputs/stories260k.toml").read_text().replace('"stories260K', f'"{MODEL.absolute()}')
         deck += f'expect_file = "{MODEL.absolute()}/expected_greedy.txt"\n'
         (self.folder / "story.toml").write_text(deck)
-        done = self.run_driver("story.toml")
+        done = self.run_driver("story.toml", "--set", "profile.machine_limits=false")
         self.assertEqual(done.stdout.strip(), (MODEL / "expected_greedy.txt").read_text().strip())
         self.assertIn("prompt1 [0]: ok", done.stderr)
 
@@ -240,7 +246,8 @@ class Story(GenerateTest):
 
     @needs_h5py
     def test_the_smoke_deck(self):
-        self.run_driver(self.SMOKE_DECK, "--set", f"weights.path={MODEL.absolute()}", "-o", "smoke.h5")
+        self.run_driver(self.SMOKE_DECK, "--set", f"weights.path={MODEL.absolute()}", "--set", "profile.machine_limits=false",
+                        "-o", "smoke.h5")
         with h5py.File(self.folder / "smoke.h5") as file:
             self.assertEqual(words(file["cases/status"]), ["ok", "ok"])
             self.assertEqual(len(file["generations/text"]), 4)

@@ -24,6 +24,7 @@ class MemoryTest(DriverTest):
     NAME = "kformer-memory"
     PROGRAM = os.environ["KFORMER_MEMORY"]
     SMOKE_DECK = driver_case.SOURCE / "inputs/memory-llama-3.1-8b.toml"
+    FEW = ("sweep.context=8192", "sweep.batch=1")
     SMALL = """schema = 1
 kind = "memory_plan"
 [model]

@@ -166,7 +166,7 @@ class Adapters(AdapterTest):
         self.assertIn("'output.adapter_gguf' needs 'output.adapter', the folder of the file", done.stderr)
 
     def test_the_smoke_deck(self):
-        self.run_driver(driver_case.SMOKE / "adapter.toml", "-o", "smoke.h5")
+        self.run_driver(driver_case.SMOKE / "adapter.toml", "--set", "profile.machine_limits=false", "-o", "smoke.h5")
         self.assertEqual(self.config("adapter")["rank_pattern"], {"down_proj": 8})
         loss = self.steps("loss", "smoke.h5")
         self.assertLess(loss[-1], loss[0])

@@ -53,7 +53,7 @@ lr = 1e-2
 @needs_h5py
 class Policies(PolicyTest):
     def test_the_smoke_deck_learns_from_rewards(self):
-        done = self.run_driver(driver_case.SMOKE / "grpo.toml", "-o", "deck.h5")
+        done = self.run_driver(driver_case.SMOKE / "grpo.toml", "--set", "profile.machine_limits=false", "-o", "deck.h5")
         self.assertIn("objective   grpo, dapo loss, groups of 8; rewards: 1 x regex", done.stdout)
         self.assertRegex(done.stdout, r"evaluation after step 30: loss -\S+  completion_tokens \S+  reward \S+  "
                                       r"truncated \S+ of 8 completions in ")

@@ -50,7 +50,7 @@ lr = 1e-3
 @needs_h5py
 class Preferences(PreferenceTest):
     def test_the_smoke_deck_prefers_what_does_not_shout(self):
-        done = self.run_driver(driver_case.SMOKE / "dpo.toml", "-o", "deck.h5")
+        done = self.run_driver(driver_case.SMOKE / "dpo.toml", "--set", "profile.machine_limits=false", "-o", "deck.h5")
         self.assertIn("objective   dpo, sigmoid loss, beta 0.1, label smoothing 0; reference: the model without adapters",
                       done.stdout)
         self.assertRegex(done.stdout, r"evaluation after step 15: loss 0\.\d+  accuracy 1 .* of 6 pairs in ")

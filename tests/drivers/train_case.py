@@ -19,6 +19,7 @@ class TrainTest(DriverTest):
     NAME = "kformer-train"
     PROGRAM = os.environ["KFORMER_TRAIN"]
     SMOKE_DECK = driver_case.SMOKE / "train.toml"
+    FEW = ("profile.machine_limits=false",)
     TABLE = "batch"
     SMALL = f"""schema = 1
 kind = "train"
