@@ -81,7 +81,7 @@ class Interruption(FaultTest):
                 self.assertEqual(file["tokens/new"][()].sum(), new)
 
     def test_a_run_is_resumed(self):
-        self.deck("[generate]\nmax_new_tokens = 1500\nstop_at_eos = false\nlast_logits = true\n[sampling]\ntemperature = 1.0\n"
+        self.deck("[generate]\nmax_new_tokens = 800\nstop_at_eos = false\nlast_logits = true\n[sampling]\ntemperature = 1.0\n"
                   + "".join(f'[[prompt]]\ntext = "Text {i}"\n' for i in range(3)))
         whole = subprocess.run([self.PROGRAM, "deck.toml", "-o", "whole.h5"], cwd=self.folder, check=True,
                                capture_output=True).stdout

@@ -218,7 +218,7 @@ class Grids(ScalingTest):
     def test_a_study_is_resumed(self):
         self.deck('grids = ["1x1x1", "2x1x1", "1x2x1"]\n[simulate]\ngrids = ["4x1x1"]\n[machine]\nflop_rate = 1e9\n'
                   "memory_bandwidth = 1e9\nbandwidth_inside = 1e30\nbandwidth_between = 1e30\n")
-        command = [MPIEXEC, "-n", "2", self.PROGRAM, "deck.toml", "--set", "timing.min_time_s=2"]
+        command = [MPIEXEC, "-n", "2", self.PROGRAM, "deck.toml", "--set", "timing.min_time_s=0.5"]
         part = self.folder / "deck.h5.part"
         with subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
             while run.poll() is None and grids_in(part) == 0:

@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -33,9 +34,11 @@ class Interruption(TrainTest):
             'max_new_tokens = 4\ntemperature = 1\n' % TEXT)
 
     FIGURES = ()
+    whole_runs = {}  # by class: the folder of the run that nothing interrupted, and its seconds
 
     def setUp(self):
         super().setUp()
+        self.whole = self.folder  # has whole.h5 and its model, whole
         # The table [data] comes with the keys.
         self.SMALL = self.SMALL.replace(f'[data]\ntrain = ["{TEXT}"]\ncache = ""\n', "")
         keys = self.KEYS.replace('cache = ""', f'cache = ""\nvalidation = "{TEXT}"')
@@ -60,15 +63,27 @@ class Interruption(TrainTest):
             time.sleep(0.01)
 
     def uninterrupted(self):
-        self.run_driver("deck.toml", "--set", "output.model=whole", "--set", "checkpoint.folder=other", "-o", "whole.h5")
+        """Sets `whole`, and returns the seconds of that run. It serves all tests of a class."""
+        cls = type(self)
+        if cls not in self.whole_runs:
+            folder = tempfile.TemporaryDirectory()
+            cls.addClassCleanup(folder.cleanup)
+            path = pathlib.Path(folder.name)
+            begin = time.monotonic()
+            self.run_driver("deck.toml", "--set", f"output.model={path}/whole", "--set", f"checkpoint.folder={path}/other",
+                            "-o", path / "whole.h5")
+            self.whole_runs[cls] = path, time.monotonic() - begin
+        self.whole, seconds = self.whole_runs[cls]
+        return seconds
 
     def check_equal(self):
-        models = [{path.name: path.read_bytes() for path in (self.folder / name).iterdir()} for name in ("model", "whole")]
+        models = [{path.name: path.read_bytes() for path in folder.iterdir()}
+                  for folder in (self.folder / "model", self.whole / "whole")]
         self.assertIn("model.safetensors", models[0])
         self.assertEqual(*models)
         if h5py is None:
             return
-        with h5py.File(self.folder / "deck.h5") as a, h5py.File(self.folder / "whole.h5") as b:
+        with h5py.File(self.folder / "deck.h5") as a, h5py.File(self.whole / "whole.h5") as b:
             for group, columns in (("steps", ("step", "loss", "learning_rate", "gradient_norm", "tokens", "skipped",
                                               *self.FIGURES)),
                                    ("evaluations", ("step", "loss", *self.FIGURES)), ("samples", ("step", "prompt", "text"))):
@@ -87,9 +102,7 @@ class Interruption(TrainTest):
     def interrupt(self, number):
         """Sends a signal at KILLS instants, drawn from the time of a run. A run that comes to its end is compared with one
         that was never stopped, and the next one starts from nothing."""
-        begin = time.monotonic()
-        self.uninterrupted()
-        whole = time.monotonic() - begin
+        whole = self.uninterrupted()
         generator = random.Random(number)
         hits = ends = halves = 0
         while hits < KILLS:
@@ -273,13 +286,15 @@ class Interruption(TrainTest):
         self.assertIn("batch.seq_len: 24 in the checkpoint, 16 in this run", done.stderr)
 
     def test_a_model_with_other_numbers_is_not_continued(self):
-        self.run_driver(self.SMOKE_DECK, "--set", "schedule.steps=4")
-        done = self.run_driver(self.SMOKE_DECK, "--set", "checkpoint.resume=true", "--set", "model.rope_theta=500", expect=4)
+        self.run_driver(self.SMOKE_DECK, "--set", "schedule.steps=4", "--set", "profile.machine_limits=false")
+        done = self.run_driver(self.SMOKE_DECK, "--set", "checkpoint.resume=true", "--set", "model.rope_theta=500",
+                               "--set", "profile.machine_limits=false", expect=4)
         self.assertIn("\n  model.rope_theta: 10000.0 in the checkpoint, 500.0 in this run\n", done.stderr)
 
     def test_a_training_is_not_continued_behind_its_end(self):
-        self.run_driver(self.SMOKE_DECK, "--set", "schedule.steps=6")
-        done = self.run_driver(self.SMOKE_DECK, "--set", "checkpoint.resume=true", "--set", "schedule.steps=4", expect=4)
+        self.run_driver(self.SMOKE_DECK, "--set", "schedule.steps=6", "--set", "profile.machine_limits=false")
+        done = self.run_driver(self.SMOKE_DECK, "--set", "checkpoint.resume=true", "--set", "schedule.steps=4",
+                               "--set", "profile.machine_limits=false", expect=4)
         self.assertIn("was saved at step 6, but this run has only 4 steps; set schedule.steps to at least 6", done.stderr)
 
     def test_checkpoints_of_another_run_are_not_mixed_in(self):

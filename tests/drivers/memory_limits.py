@@ -18,8 +18,9 @@ from driver_case import DriverTest, h5py, needs_h5py
 LAYER, ATTENTION, MEMORY = (os.environ[f"KFORMER_{name}"] for name in ("LAYER", "ATTENTION", "MEMORY"))
 DECKS = {LAYER: driver_case.SMOKE / "head_dim.toml", ATTENTION: driver_case.SMOKE / "attention.toml",
          MEMORY: driver_case.SOURCE / "inputs/memory-llama-3.1-8b.toml"}
-FEW_CASES = {LAYER: ["sweep.dtype=f32"], MEMORY: [],
-             ATTENTION: ["sweep.dtype=f32", "sweep.seq_len=33", "sweep.window=0", "sweep.q_len=0", "sweep.exclude=[]"]}
+FEW_CASES = {LAYER: ["sweep.dtype=f32"], MEMORY: ["sweep.context=8192", "sweep.batch=1"],
+             ATTENTION: ["sweep.dtype=f32", "sweep.seq_len=33", "sweep.window=0", "sweep.q_len=0", "sweep.exclude=[]",
+                         "sweep.causal=false", "sweep.num_key_value_heads=4", "sweep.v_head_dim=0"]}
 TOO_LITTLE = ("error: the address space, or that of data, is limited to less than 512 MiB, which is too little to start; raise "
               "the limit (ulimit -v, ulimit -d)\n")
 
@@ -47,12 +48,15 @@ class MemoryLimits(DriverTest):
                     done = self.run_limited(mebibytes, program, "--version", kind=kind)
                     self.assertEqual((done.returncode, done.stdout, done.stderr), (6, "", TOO_LITTLE))
 
+    def few(self, program):
+        return [word for key in FEW_CASES[program] for word in ("--set", key)]
+
     def test_a_run_ends_well_or_with_a_sentence_on_memory(self):
         for program, deck in DECKS.items():
             for mebibytes in (520, 800, 1600):
                 with self.subTest(program=program, mebibytes=mebibytes):
-                    keys = [word for key in FEW_CASES[program] for word in ("--set", key)]
-                    done = self.run_limited(mebibytes, program, deck, "-o", f"{mebibytes} {Path(program).name}.h5", *keys)
+                    done = self.run_limited(mebibytes, program, deck, "-o", f"{mebibytes} {Path(program).name}.h5",
+                                            *self.few(program))
                     said = done.stdout + done.stderr
                     self.assertIn(done.returncode, (0, 6, 7), said)
                     if done.returncode == 6:
@@ -62,8 +66,8 @@ class MemoryLimits(DriverTest):
 
     def test_what_the_limit_leaves_is_what_there_is(self):
         deck = self.folder / "long.toml"
-        deck.write_text('schema = 1\nkind = "attention_compare"\n[sweep]\ndtype = "f32"\nnum_attention_heads = 4\n'
-                        'head_dim = 24\nbatch = 1\nseq_len = 65536\nimpl = "standard"\ndirection = "forward"\n')
+        deck.write_text('schema = 1\nkind = "attention_compare"\n[profile]\nmachine_limits = false\n[sweep]\ndtype = "f32"\n'
+                        'num_attention_heads = 4\nhead_dim = 24\nbatch = 1\nseq_len = 65536\nimpl = "standard"\ndirection = "forward"\n')
         done = self.run_limited(1600, ATTENTION, deck, "-o", "long.h5")
         self.assertEqual(done.returncode, 7, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"the case needs [\d.]+ GiB, but only ([\d.]+ MiB|1\.[0-5]\d* GiB) is available")
@@ -74,7 +78,7 @@ class MemoryLimits(DriverTest):
             with self.subTest(threads=threads):
                 given = {} if threads is None else {"OPENBLAS_NUM_THREADS": threads}
                 done = self.run_limited(mebibytes, MEMORY, DECKS[MEMORY], "-o", "plan.h5", "--set",
-                                        "output.overwrite=true", **given)
+                                        "output.overwrite=true", *self.few(MEMORY), **given)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 with h5py.File(self.folder / "plan.h5") as file:
                     environment = file["provenance/environment"][()].decode()

@@ -40,7 +40,8 @@ class Benchmarks:
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.file = Path(folder.name) / "smoke.json"
-        done = cls.program.run("--benchmark_min_time=0.001", "--benchmark_repetitions=2", "--kokkos-num-threads=2",
+        # Less than any call takes: each search for a number of iterations would pass over large arrays, for the limits.
+        done = cls.program.run("--benchmark_min_time=0.000001", "--benchmark_repetitions=2", "--kokkos-num-threads=2",
                                f"--benchmark_out={cls.file}", "--benchmark_out_format=json")
         if done.returncode:
             raise RuntimeError(done.stderr)
