@@ -109,7 +109,7 @@ class Plots(WithComparison, WithPlots):
     def words(self, **options):
         """What the picture says."""
         self.frame()
-        with mock.patch.object(plots.plt, "close"):
+        with mock.patch.object(plots.plt, "close"), mock.patch.object(plots.plt.Figure, "savefig"):
             plots.save_plots(self.groups, self.folder / "a.png", **options)
         figure = plots.plt.gcf()
         self.addCleanup(plots.plt.close, figure)

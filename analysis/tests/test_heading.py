@@ -48,7 +48,7 @@ class Models(unittest.TestCase):
 
 class Headings(WithFile):
     def figure(self, groups):
-        with mock.patch.object(plt, "close"):
+        with mock.patch.object(plt, "close"), mock.patch.object(plt.Figure, "savefig"):
             save_pictures(groups, self.folder / "a.png")
         figure = plt.gcf()
         self.addCleanup(plt.close, figure)
