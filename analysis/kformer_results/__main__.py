@@ -94,7 +94,9 @@ def _fail(reason: object) -> int:
 
 def _add_plot(command: argparse.ArgumentParser) -> None:
     _add_file(command, _plot)
-    command.add_argument("-o", "--output", type=Path, metavar="OUT.png", help="default: FILE.png beside the file")
+    command.add_argument(
+        "-o", "--output", type=Path, metavar="OUT.png", help="or .pdf or .svg; default: FILE.png beside the file"
+    )
     command.add_argument(
         "--separate", action="store_true", help="write one PNG per kind of plot instead of a single one"
     )
@@ -150,7 +152,10 @@ _COMMANDS: dict[str, tuple[Callable[[argparse.ArgumentParser], None], dict[str, 
 
 def _plot(groups: Groups, options: argparse.Namespace) -> None:
     chosen = {name: getattr(options, name) for name in ("separate", "op", "batch", "configuration")}
-    for path in save_pictures(groups, _beside(options, ".png"), **chosen):
+    out = _beside(options, ".png")
+    if out.suffix.lower() not in (".png", ".pdf", ".svg"):
+        out = Path(f"{out}.png")
+    for path in save_pictures(groups, out, **chosen):
         print(path)
 
 

@@ -54,13 +54,12 @@ def attention_rows(frame: pd.DataFrame) -> list[Row]:
     kinds = [("share", draw_share)]
     if not speedups(frame).empty:
         kinds.insert(0, ("speedup", draw_speedup))
-    directions = list(frame["direction"].unique())
     return [
         {
             "kind": kind,
             "height": _ROW_HEIGHT,
-            "panels": [lambda axes, draw=draw, s=space, d=d: draw(axes, frame, s, d) for d in directions],
+            "panels": [lambda axes, draw=draw, s=space, d=d: draw(axes, frame, s, d) for d in cases["direction"].unique()],
         }
         for kind, draw in kinds
-        for space in frame["execution_space"].unique()
+        for space, cases in frame.groupby("execution_space", sort=False)
     ]

@@ -2,6 +2,7 @@
 """What two runs were given, and where that differs: decks, prompts, checkpoints."""
 
 import json
+import os.path
 import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,7 +17,8 @@ _MOST_LETTERS = 60
 
 
 def input_differences(a: Mapping[str, xr.Dataset], b: Mapping[str, xr.Dataset]) -> list[str]:
-    """Each key of the resolved decks that differs, such as "model.hidden_size 2048 against 8192", the value of A first.
+    """Each key of the resolved decks that differs, such as "model.hidden_size 2048 against 8192", the value of A first;
+    of long values the part around the first letter that differs.
 
     Without `[output]` and the name and time limit of `[run]`. Of generations also prompts of one name whose texts differ
     although the decks do not say so, because they are in files; of quantised checkpoints their sources. Models, weights
@@ -26,7 +28,7 @@ def input_differences(a: Mapping[str, xr.Dataset], b: Mapping[str, xr.Dataset]) 
     if bool(decks[0]) != bool(decks[1]):
         return [f"the deck is stored in {'A' if decks[0] else 'B'} alone"]
     found = [
-        f"{key} {_shown(decks[0], key)} against {_shown(decks[1], key)}"
+        _difference(key, *decks)
         for key in dict.fromkeys((*decks[0], *decks[1]))
         if not key.startswith(_NOT_COMPARED) and decks[0].get(key) != decks[1].get(key)
     ]
@@ -68,17 +70,26 @@ def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
             yield path, value
 
 
-def _shown(deck: Mapping[str, Any], key: str) -> str:
-    text = json.dumps(deck[key], ensure_ascii=False, default=str) if key in deck else "nothing"
-    return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}..."
+def _difference(key: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
+    """The key with both values; of long ones the part around the first letter that differs."""
+    texts = [json.dumps(found[key], ensure_ascii=False, default=str) if key in found else "nothing" for found in (a, b)]
+    begin = 0
+    if max(map(len, texts)) > _MOST_LETTERS:
+        begin = max(0, len(os.path.commonprefix(texts)) - _MOST_LETTERS // 3)
+    return f"{key} " + " against ".join(_part(text, begin) for text in texts)
+
+
+def _part(text: str, begin: int) -> str:
+    end = begin + _MOST_LETTERS
+    return f"{'...' if begin else ''}{text[begin:end]}{'...' if end < len(text) else ''}"
 
 
 def _prompts(a: Mapping[str, xr.Dataset], b: Mapping[str, xr.Dataset], said: list[str]) -> list[str]:
     texts = [_texts(groups) for groups in (a, b)]
     return [
         f"prompt.{name}: another text"
-        for name in texts[0].keys() & texts[1].keys()
-        if texts[0][name] != texts[1][name] and not any(one.startswith(f"prompt.{name}.text ") for one in said)
+        for name in texts[0]
+        if name in texts[1] and texts[0][name] != texts[1][name] and not any(one.startswith(f"prompt.{name}.text ") for one in said)
     ]
 
 
@@ -91,4 +102,4 @@ def _texts(groups: Mapping[str, xr.Dataset]) -> dict[str, str]:
 
 def _sources(a: Mapping[str, xr.Dataset], b: Mapping[str, xr.Dataset]) -> list[str]:
     paths = [{"input": groups[""].attrs["input"]} if "input" in groups[""].attrs else {} for groups in (a, b)]
-    return [f"input {_shown(paths[0], 'input')} against {_shown(paths[1], 'input')}"] if paths[0] != paths[1] else []
+    return [_difference("input", *paths)] if paths[0] != paths[1] else []

@@ -111,9 +111,8 @@ def draw_time(axes: Axes, frame: pd.DataFrame, space: str, direction: str) -> No
 
 def draw_memory(axes: Axes, frame: pd.DataFrame, direction: str) -> None:
     """Peak activation and workspace bytes against sequence length, with the saving of flash at each length."""
-    frame = frame[
-        (frame["direction"] == direction) & (frame["execution_space"] == frame["execution_space"].iloc[0])
-    ]
+    frame = frame[frame["direction"] == direction]
+    frame = frame[frame["execution_space"] == frame["execution_space"].iloc[0]]  # the first that has the direction
     low, high = draw_lines(axes, frame, "working_bytes", scale=2.0**-20, band=False)
     _draw_guides(axes, frame, low, high)
     _print_reductions(axes, memory_reduction(frame))
@@ -175,14 +174,13 @@ def _bar_notes(table: pd.DataFrame, seconds: np.ndarray, disturbed: np.ndarray) 
 
 
 def _time_rows(frame: pd.DataFrame) -> list[Row]:
-    directions = list(frame["direction"].unique())
     return [
         {
             "kind": "time",
             "height": _ROW_HEIGHT,
-            "panels": [lambda axes, d=d, s=space: draw_time(axes, frame, s, d) for d in directions],
+            "panels": [lambda axes, d=d, s=space: draw_time(axes, frame, s, d) for d in cases["direction"].unique()],
         }
-        for space in frame["execution_space"].unique()
+        for space, cases in frame.groupby("execution_space", sort=False)
     ]
 
 

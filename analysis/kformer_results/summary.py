@@ -14,6 +14,7 @@ from .series import (
     run_label,
     select,
     select_configuration,
+    selections,
     summary_table,
 )
 from .tables import FORMATS, TABLES
@@ -28,9 +29,10 @@ def run(groups: Groups, _options: argparse.Namespace) -> None:
         return
     _print_table(summary_table(groups))
     _print_crossovers(crossover_table(groups))
-    frame = select_configuration(select(case_frame(groups)))
-    if "working_bytes" in frame:
-        _print_reductions(memory_reduction(frame))
+    cases = case_frame(groups)
+    if "working_bytes" in cases:
+        _, which = selections(cases)[0]
+        _print_reductions(memory_reduction(select_configuration(select(cases))), which)
 
 
 def _print_table(table: pd.DataFrame) -> None:
@@ -48,10 +50,11 @@ def _print_crossovers(table: pd.DataFrame) -> None:
     print(table.to_string(index=False, float_format="{:.2f}".format, na_rep="-"))
 
 
-def _print_reductions(reductions: pd.DataFrame) -> None:
+def _print_reductions(reductions: pd.DataFrame, which: str) -> None:
+    """`which` says of what cases, where the file has others."""
     if reductions.empty:
         return
-    print("\nPeak activations + workspace, flash against standard:")
+    print("\n" + wrapped(f"Peak activations + workspace, flash against standard{', ' if which else ''}{which}:"))
     table = reductions.pivot_table(
         index=["direction", "dtype"], columns="seq_len", values="reduction", sort=False
     )

@@ -41,7 +41,10 @@ def quantization_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
 
 
 def training_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
-    """One row per evaluation of a training, with the mean of the steps since the one before; the last row is its end."""
+    """One row per evaluation of a training, with the mean of the steps since the one before; the last row is its end.
+
+    `tokens/s` is of the steps whose time is known: that of a step with a profile is not.
+    """
     if "steps" not in groups or groups["steps"].sizes.get("step", 0) == 0:
         raise ResultFileError("the file has no steps: the run stopped before its first step was finished")
     steps = groups["steps"].to_dataframe().reset_index()
@@ -50,9 +53,10 @@ def training_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
     for end in sorted({*found["step"].astype(int), len(steps)}):
         part = steps.iloc[begin:end]
         losses = found.loc[found["step"] == end, "loss"]
+        timed = part["tokens"].where(part["time"].notna())
         rows.append({
             "steps": end, "loss": part["loss"].mean(), "evaluation": losses.iloc[0] if len(losses) else float("nan"),
-            "tokens/s": part["tokens"].sum() / part["time"].sum(), "skipped": int((part["skipped"] == "yes").sum()),
+            "tokens/s": timed.sum() / part["time"].sum(min_count=1), "skipped": int((part["skipped"] == "yes").sum()),
         })  # fmt: skip
         begin = end
     return pd.DataFrame(rows)
@@ -89,6 +93,7 @@ TABLES = {
 # Formats of columns that are not printed with three decimals.
 FORMATS = {
     "max_rel_err": "{:.2e}".format, "max_abs_err": "{:.3g}".format, "rel_rms_err": "{:.3g}".format, "cosine": "{:.6f}".format,
+    "time_median": "{:.4g}".format, "simulated_time": "{:.4g}".format,
 }  # fmt: skip
 
 

@@ -99,6 +99,11 @@ class Plots(WithComparison, WithPlots):
         np.testing.assert_allclose(lines["flash f32"][:, 1], 62.5)
         self.assertEqual((axes.get_yscale(), axes.get_ylim()), ("linear", (0, 100)))
 
+    def test_a_direction_that_a_space_lacks_has_no_panel(self):
+        frame = self.frame()
+        frame.loc[frame["direction"] == "backward", "execution_space"] = "Serial"
+        self.assertEqual([len(row["panels"]) for row in attention_plots.attention_rows(frame)], [1] * 4)
+
     def test_kinds_of_plots(self):
         self.frame()
         paths = plots.save_plots(self.groups, self.folder / "a.png", separate=True, configuration=1)

@@ -6,8 +6,10 @@ import unittest
 
 import h5py
 import numpy as np
+import xarray as xr
 
 from kformer_results import CompareError, compare, open_results
+from kformer_results.inputs import input_differences
 from kformer_results.ranks import _rank, ratio_interval
 from tests import stored
 from tests.synthetic import flags
@@ -134,6 +136,22 @@ text = "{}"
         with h5py.File(paths[1], "a") as file:
             del file["provenance/deck_resolved"]
         self.assertEqual(self.compared(paths).inputs, ["the deck is stored in A alone"])
+
+    def test_of_long_values_the_part_that_differs_is_shown(self):
+        texts = [50 * "long " + word + 50 * " text" for word in ("one", "two")]
+        decks = [{"": xr.Dataset(), "provenance": xr.Dataset({"deck_resolved": f'[a]\nb = "{text}"\n'})} for text in texts]
+        found, = input_differences(*decks)
+        self.assertRegex(found, r"^a\.b \.\.\..{0,20}long one text.*\.\.\. against \.\.\..{0,20}long two text.*\.\.\.$")
+        decks[1]["provenance"] = xr.Dataset({"deck_resolved": '[a]\nb = "short"\n'})
+        found, = input_differences(*decks)
+        self.assertEqual(found, f'a.b "{texts[0][:59]}... against "short"')
+
+    def test_prompts_stand_in_the_order_of_the_file(self):
+        names = [f"prompt{number}" for number in range(20)]
+        runs = [{"": xr.Dataset(), "generations": xr.Dataset({"prompt": ("generation", names),
+                                                              "prompt_text": ("generation", [f"{name} {run}" for name in names])})}
+                for run in "ab"]  # fmt: skip
+        self.assertEqual(input_differences(*runs), [f"prompt.{name}: another text" for name in names])
 
     def test_a_prompt_of_another_text_is_said(self):
         paths = [stored.unpack(self.folder, "generate").rename(self.folder / "a.h5"), stored.unpack(self.folder, "generate")]

@@ -278,6 +278,17 @@ class Plots(WithPlots, WithFile):
         printed = [text.get_text() for text in axes.texts]
         self.assertEqual([text for text in printed if "%" in text][-4:], ["−31 %", "−53 %", "−71 %", "−83 %"])
 
+    def test_a_direction_that_the_first_space_lacks(self):
+        frame = self.frame()
+        frame["execution_space"] = frame["direction"].map({"forward": "OpenMP", "backward": "Serial"})
+        self.assertEqual([len(row["panels"]) for row in plots._time_rows(frame)], [1, 1])
+        axes = self.axes()
+        plots.draw_memory(axes, frame, "backward")
+        self.assertEqual(len(self.lines(axes)["flash f32"]), 4)
+        with h5py.File(self.folder / "layer.h5", "r+") as file:
+            file["cases/execution_space"][...] = frame["execution_space"].to_numpy(object)
+        plots.save_plots(open_results(self.folder / "layer.h5"), self.folder / "out.png")
+
     def test_printed_reductions_and_dtypes_stand_apart(self):
         for count in range(1, 9):
             frame = self.frame()
@@ -375,6 +386,19 @@ class CommandLine(WithMain, WithFile):
         for kind in ("time", "memory", "breakdown"):
             self.assertIn(f"a-{kind}.png", out)
             self.assert_png(self.folder / f"a-{kind}.png")
+
+    def test_a_plot_without_an_ending_is_a_png(self):
+        path = self.written(regions=False, cases=8)
+        for name, written in (("picture", "picture.png"), ("a.v1", "a.v1.png"), ("a.svg", "a.svg")):
+            out = self.run_main("plot", path, "-o", self.folder / name)[1]
+            self.assertEqual(out, f"{self.folder / written}\n")
+            self.assertTrue((self.folder / written).exists())
+
+    def test_the_summary_says_of_which_cases_memory_is(self):
+        self.assertIn("flash against standard:\n", self.run_main("summary", self.written())[1])
+        with h5py.File(self.folder / "layer.h5", "r+") as file:
+            file["cases/batch"][16:] = 4
+        self.assertIn("flash against standard, batch 1:\n", self.run_main("summary", self.folder / "layer.h5")[1])
 
     def test_summary_has_a_row_for_each_case(self):
         code, out, _ = self.run_main("summary", self.written())

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
 """Tables of generations, of memory plans and of quantised checkpoints."""
 
+import h5py
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 from kformer_results import ResultFileError, layout, open_results, tables
+from tests import stored
 from tests.test_results import WithFile, WithMain
 
 ROOT = {"schema": "kformer-results", "schema_version": "1.0", "softwareVersion": "0.1.0"}
@@ -99,6 +101,14 @@ class Tables(WithFile, WithMain):
         code, out, _ = self.run_main("summary", self.planned())
         self.assertEqual(code, 0)
         self.assertRegex(out, r"(?s) total .* GiB")
+
+    def test_short_times_of_a_scaling_study_are_no_zeros(self):
+        path = stored.unpack(self.folder, "scaling")
+        with h5py.File(path, "r+") as file:
+            for name in ("cases/time_median", "simulation/grids/simulated_time"):
+                file[name][...] = 4.125e-4 * np.arange(1, len(file[name]) + 1)
+        out = self.run_main("summary", path)[1]
+        self.assertEqual(out.count("0.0004125"), 2, out)
 
     def test_headings_of_wide_tables_break(self):
         names = [f"a_rather_long_heading_{i}" for i in range(12)]

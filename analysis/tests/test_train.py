@@ -142,6 +142,12 @@ class Train(WithFile, WithPlots, WithMain):
         self.assertEqual(table["skipped"].tolist(), [0, 1])
         self.assertAlmostEqual(table["loss"][0], np.mean(TRAINED["steps"][1]["loss"][:4]))
 
+    def test_a_step_with_a_profile_has_no_speed(self):
+        steps = {**TRAINED["steps"][1], "time": [0.5, np.nan, *[0.5] * 2, *[np.nan] * 6]}
+        table = tables.training_table(self.groups({**TRAINED, "steps": ("step", steps)}))
+        self.assertEqual(table["tokens/s"].tolist()[0], 128.0)
+        self.assertTrue(np.isnan(table["tokens/s"][1]))
+
     def test_the_command_line_draws_and_prints(self):
         self.groups()
         code, out, _ = self.run_main("plot", self.folder / "train.h5")
