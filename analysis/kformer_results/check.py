@@ -16,7 +16,6 @@ from .schema import Entry, entry_of, is_later, kinds, schema_of, versions
 _TYPES = {"float64": "f64", "int64": "i64", "int32": "i32", "uint64": "u64", "int8": "i8"}
 # Units of times, bytes and rates.
 _NOT_NEGATIVE = ("s", "byte", "1/s", "byte/s", "s/byte")
-_OF_DATASETS = ("units", "long_name", "flag_values", "flag_meanings", "_FillValue")
 
 
 def check_file(path: str | Path) -> list[str]:
@@ -26,7 +25,7 @@ def check_file(path: str | Path) -> list[str]:
     except those of which the schema says when a file has them. Types, dimensions, units, descriptions, meanings and
     fill values must be those of the schema, numbers must not be NaN where the schema excludes it, and times, bytes, rates
     and counts of operations must not be negative. A file of a later minor version than the newest schema is held against
-    that one, and may have more.
+    that one, and may have more, also words at the end of meanings, and other descriptions.
 
     Raises ResultFileError if the file cannot be read, or is not a result file.
     """
@@ -58,6 +57,8 @@ def _faults(file: h5py.File, groups: Mapping[str, Entry], later: bool) -> Iterat
             yield from _group_faults(path, found[path], schema, later)
         elif complete and "when" not in schema:
             yield f"{path}: is missing"
+    for path in sorted(found.keys() & above - groups.keys()):  # which hold groups alone
+        yield from _group_faults(path, found[path], {"attributes": {}, "datasets": {}}, later)
     for path in sorted(found.keys() - groups.keys() - above) if not later else ():
         yield f"{path}: is no group of this kind of file"
 
@@ -82,7 +83,7 @@ def _group_faults(path: str, group: h5py.Group, schema: Entry, later: bool) -> I
         if known is None:
             yield f"{place}: is no dataset of this kind of file"
         else:
-            yield from _dataset_faults(place, dataset, known, status)
+            yield from _dataset_faults(place, dataset, known, status, later)
 
 
 def _attribute_faults(path: str, group: h5py.Group, schema: Mapping[str, Entry], later: bool) -> Iterator[str]:
@@ -95,7 +96,9 @@ def _attribute_faults(path: str, group: h5py.Group, schema: Mapping[str, Entry],
         yield f"{path}@{name}: is no attribute of this group"
 
 
-def _dataset_faults(place: str, dataset: h5py.Dataset, schema: Entry, status: h5py.Dataset | None) -> Iterator[str]:
+def _dataset_faults(
+    place: str, dataset: h5py.Dataset, schema: Entry, status: h5py.Dataset | None, later: bool
+) -> Iterator[str]:
     kind = _type_of(dataset.dtype)
     if kind != ("i8" if schema["type"] == "flag" else schema["type"]):
         yield f"{place}: is of type {kind}, must be {schema['type']}"
@@ -103,26 +106,47 @@ def _dataset_faults(place: str, dataset: h5py.Dataset, schema: Entry, status: h5
     if (dims := list(dims_of(dataset))) != schema["dims"]:
         yield f"{place}: has the dimensions ({', '.join(dims)}), must have ({', '.join(schema['dims'])})"
         return
-    expected = {"units": schema.get("units"), "long_name": schema["description"]}
+    yield from _text_faults(place, dataset, schema, later)
     if "meanings" in schema:
-        expected["flag_meanings"] = " ".join(schema["meanings"])
-        values = np.atleast_1d(dataset.attrs.get("flag_values", []))
-        if values.tolist() != list(range(len(schema["meanings"]))):
-            yield f"{place}@flag_values: must be 0 to {len(schema['meanings']) - 1}"
-        if np.isin(dataset[()], [*values, *np.atleast_1d(schema.get("fill", []))], invert=True).any():
-            yield f"{place}: has values that no meaning belongs to"
-    for name, text in expected.items():
-        if dataset.attrs.get(name) != text:
-            yield f"{place}@{name}: is {dataset.attrs.get(name)!r}, must be {text!r}"
-    if "fill" in schema and dataset.attrs.get("_FillValue") != schema["fill"]:
-        yield f"{place}@_FillValue: is {dataset.attrs.get('_FillValue')}, must be {schema['fill']}"
-    for name in dataset.attrs.keys() - set(_OF_DATASETS) - OWN_ATTRIBUTES:
-        yield f"{place}@{name}: is no attribute of a dataset"
+        yield from _flag_faults(place, dataset, schema, later)
+    fill = dataset.attrs.get("_FillValue")
+    if "fill" in schema and fill != schema["fill"]:
+        yield f"{place}@_FillValue: is {fill}, must be {schema['fill']}"
+    if schema["type"] == "f64" and fill is not None and not np.all(fill != fill):
+        yield f"{place}@_FillValue: is {fill}, must be nan"
     yield from _nan_faults(place, dataset, schema, status)
     if schema.get("units") in _NOT_NEGATIVE or posixpath.basename(place).startswith("flop"):
         rows = (np.nan_to_num(dataset[()]) < 0).reshape(len(dataset), -1).any(axis=1)
         if rows.any():
             yield f"{place}: is negative in row {int(np.flatnonzero(rows)[0])}"
+
+
+def _text_faults(place: str, dataset: h5py.Dataset, schema: Entry, later: bool) -> Iterator[str]:
+    """Of its attributes that are texts, and of those that it must not have: some would change what readers return."""
+    expected = {"units": schema.get("units")}
+    if not later:
+        expected["long_name"] = schema["description"]
+    for name, text in expected.items():
+        if dataset.attrs.get(name) != text:
+            yield f"{place}@{name}: is {dataset.attrs.get(name)!r}, must be {text!r}"
+    known = {"units", "long_name"} | ({"flag_values", "flag_meanings"} if "meanings" in schema else set())
+    if "fill" in schema or schema["type"] == "f64":
+        known.add("_FillValue")
+    for name in sorted(dataset.attrs.keys() - known - OWN_ATTRIBUTES) if not later else ():
+        yield f"{place}@{name}: is no attribute of this dataset"
+
+
+def _flag_faults(place: str, dataset: h5py.Dataset, schema: Entry, later: bool) -> Iterator[str]:
+    known, meanings = schema["meanings"], dataset.attrs.get("flag_meanings")
+    words = str(meanings).split(" ")
+    if words != known and not (later and words[: len(known)] == known):
+        yield f"{place}@flag_meanings: is {meanings!r}, must be {' '.join(known)!r}"
+        words = known
+    values = np.atleast_1d(dataset.attrs.get("flag_values", []))
+    if values.tolist() != list(range(len(words))):
+        yield f"{place}@flag_values: must be 0 to {len(words) - 1}"
+    if np.isin(dataset[()], [*values, *np.atleast_1d(schema.get("fill", []))], invert=True).any():
+        yield f"{place}: has values that no meaning belongs to"
 
 
 def _nan_faults(place: str, dataset: h5py.Dataset, schema: Entry, status: h5py.Dataset | None) -> Iterator[str]:

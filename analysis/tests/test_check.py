@@ -115,7 +115,7 @@ class Faults(WithFile, WithMain):
 
         found = self.damaged(change)
         self.assertIn("/cases/time_median@units: is 'ms', must be 's'", found)
-        self.assertIn("/cases/flops@valid_min: is no attribute of a dataset", found)
+        self.assertIn("/cases/flops@valid_min: is no attribute of this dataset", found)
         self.assertTrue(any(fault.startswith("/cases/flops@long_name: is 'work', must be ") for fault in found))
         self.assertEqual(len(found), 3)
 
@@ -136,6 +136,19 @@ class Faults(WithFile, WithMain):
             file["comparison/crossover_seq_len"].attrs["_FillValue"] = np.int64(0)
 
         self.assertEqual(self.damaged(change, "attention_compare"), ["/comparison/crossover_seq_len@_FillValue: is 0, must be -1"])
+
+    def test_attributes_that_change_what_readers_return(self):
+        def change(file):
+            file["cases/batch"].attrs["_FillValue"] = np.int64(1)
+            file["cases/flops"].attrs["_FillValue"] = 1.0
+            file["cases/seq_len"].attrs.update(flag_values=np.array([8, 16]), flag_meanings="short long")
+
+        self.assertEqual(sorted(self.damaged(change)), [
+            "/cases/batch@_FillValue: is no attribute of this dataset",
+            "/cases/flops@_FillValue: is 1.0, must be nan",
+            "/cases/seq_len@flag_meanings: is no attribute of this dataset",
+            "/cases/seq_len@flag_values: is no attribute of this dataset",
+        ])  # fmt: skip
 
     def test_a_number_is_nan(self):
         def change(file):
@@ -170,6 +183,18 @@ class Faults(WithFile, WithMain):
         self.assertEqual(self.damaged(lambda file: file.create_group("extra/deep")),
                          ["/extra: is no group of this kind of file", "/extra/deep: is no group of this kind of file"])  # fmt: skip
 
+    def test_a_group_that_holds_groups_alone(self):
+        def change(file):
+            file["memory/anything"] = 1.0
+            file["memory"].attrs["colour"] = "green"
+
+        self.assertEqual(self.damaged(change), [
+            "/memory@colour: is no attribute of this group", "/memory/anything: is no dataset of this kind of file",
+        ])  # fmt: skip
+
+    def test_a_study_of_which_nothing_ran_has_no_memory_of_ranks(self):
+        self.assertEqual(self.damaged(lambda file: file.__delitem__("memory/ranks"), "scaling"), [])
+
     def test_columns_by_pattern(self):
         def change(file):
             steps = file["steps"]
@@ -200,13 +225,25 @@ class Faults(WithFile, WithMain):
             file.attrs["new"] = "word"
             file.create_group("new")
             file["cases/new"] = 1.0
+            file["memory"].attrs["new"] = "word"
+            file["cases/flops"].attrs.update(long_name="work", valid_min=0.0)
+            status = file["cases/status"]
+            words = status.attrs["flag_meanings"].split()
+            status.attrs.update(flag_values=np.arange(len(words) + 1, dtype=np.int8), flag_meanings=" ".join([*words, "new"]))
+            status[0] = len(words)
 
         def damaged(file):
             later(file)
             del file["cases/time_median"]
+            file["cases/status"][0] += 1
+            file["cases/causal"].attrs["flag_meanings"] = "new no yes"
 
         self.assertEqual(self.damaged(later), [])
-        self.assertEqual(self.damaged(damaged), ["/cases/time_median: is missing"])
+        self.assertEqual(self.damaged(damaged), [
+            "/cases/time_median: is missing",
+            "/cases/causal@flag_meanings: is 'new no yes', must be 'no yes'",
+            "/cases/status: has values that no meaning belongs to",
+        ])  # fmt: skip
 
     def test_a_negative_time_or_count(self):
         for name in ("time_median", "flops", "bandwidth_limit", "bytes_min"):

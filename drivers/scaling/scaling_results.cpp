@@ -103,6 +103,7 @@ RecordTable<CallRow> declare_communication(ResultFile& file) {
 
 Table& declare_ranks(ResultFile& file) {
   Table& t = declare_table_of_cases(file, "memory/ranks", "entry", "memory of a rank");
+  t.when("where a grid ran");
   t.column({"rank", i64, "1", "which one"});
   t.column({"predicted_bytes", u64, "byte", "the most that was forecast"});
   t.column({"peak_bytes", u64, "byte", "the most that was booked"});

@@ -12,7 +12,7 @@ import time
 import unittest
 
 import driver_case
-from driver_case import CommandLine, DriverTest, h5py, needs_h5py, texts, words
+from driver_case import CommandLine, DriverTest, check_file, h5py, needs_h5py, needs_xarray, texts, words
 
 MPIEXEC = os.environ.get("KFORMER_MPIEXEC")
 
@@ -126,6 +126,12 @@ class OneRank(ScalingTest):
         # Without messages only the optimizer is not divided.
         self.assertLess(times[2], times[1] / 2)
         self.assertGreater(times[2], times[1] / 4)
+
+    @needs_xarray
+    def test_a_study_of_which_nothing_ran_fits_its_schema(self):
+        self.study('grids = ["2x1x1"]\n[simulate]\ngrids = ["1x1x1"]\n[machine]\nflop_rate = 1e9\nmemory_bandwidth = 1e9\n'
+                   "bandwidth_inside = 1e30\nbandwidth_between = 1e30\n")
+        self.assertEqual(check_file(self.folder / "deck.h5"), [])
 
 
 @unittest.skipIf(MPIEXEC is None, "the build has no MPI")
