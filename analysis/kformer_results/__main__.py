@@ -21,7 +21,8 @@ from .trace import save_trace
 def main(arguments: list[str] | None = None, prog: str = "python3 -m kformer_results") -> int:
     """Runs the command line; returns the exit code.
 
-    0, or 1 if `compare` found a case beyond the threshold or `check` a fault, or 4 if a file cannot be read or shown.
+    0, or 1 if `compare` found a case that is beyond the threshold or did not run in B, or `check` a fault, or 4 if a file
+    cannot be read or shown.
     """
     parser = argparse.ArgumentParser(prog=prog, description="Shows Kformer result files.")
     commands = parser.add_subparsers(required=True, metavar="|".join(_COMMANDS))
@@ -83,7 +84,8 @@ def _done(options: argparse.Namespace) -> int:
         return _fail(error)
     except DAMAGE as error:
         kind = groups[""].attrs.get("kind", "")
-        what = f"{options.file}: its groups are not those of a result file of kind '{kind}'"
+        files = " or ".join(str(file) for file in (options.file, getattr(options, "other", None)) if file)
+        what = f"{files}: its groups are not those of a result file of kind '{kind}'"
         return _fail(f"{what} ({type(error).__name__}: {error})")
 
 

@@ -32,7 +32,8 @@ class Comparison:
     B" or "".
 
     `inputs` names each key of the decks that differs, with both values (input_differences): where it is a model, a prompt
-    or a setting, the ratios compare different work. `notes` are sentences on what was not compared and on what else
+    or a setting, the ratios compare different work. `missing` counts the cases that A has a value of and that are not in B,
+    as of a run that did not end: they have no row. `notes` are sentences on what was not compared and on what else
     differs, such as machines and commits.
     """
 
@@ -41,6 +42,7 @@ class Comparison:
     table: pd.DataFrame
     inputs: list[str]
     notes: list[str]
+    missing: int = 0
 
     def beyond(self, threshold: float, strict: bool = False) -> pd.DataFrame:
         """The cases whose ratio exceeds the threshold and is decided, and those that only A has a value of.
@@ -86,10 +88,12 @@ def compare(
     table = table.join(pd.DataFrame(rows, columns=["a", "b", "ratio", "low", "high", "verdict"]))
     table["noisy"] = [" and ".join(name for name, noisy in zip("AB", pair) if noisy)
                       for pair in zip(matched["noisy_a"], matched["noisy_b"])]  # fmt: skip
+    missing = sum(len(values) > 0 for values in both.loc[both["_merge"] == "left_only", "values_a"])
     notes = _unshared_columns(frames) + _unmatched(both, keys)
     if metric == "time":
         notes += [note for name, groups in zip("AB", (a, b)) for note in _noise(name, groups)]
-    return Comparison(metric, unit_of(kinds[0], metric), table, input_differences(a, b), notes + _formats(a, b) + _origins(a, b))
+    notes += _formats(a, b) + _origins(a, b)
+    return Comparison(metric, unit_of(kinds[0], metric), table, input_differences(a, b), notes, missing)
 
 
 def _keys(frames: list[pd.DataFrame], ignore: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ from .reader import Groups, open_results
 from .samples import METRICS
 from .series import run_label
 
-DESCRIPTION = "Exit codes: 0 if no case of B is beyond the threshold, 1 if one is or did not run, 2 usage, 4 files."
+DESCRIPTION = "Exit codes: 0 if no case of B is beyond the threshold, 1 if one is or a case of A did not run in B, 2 usage, 4 files."
 # Shown units and their sizes, by those of the values.
 _SHOWN = {"s": ("ms", 1e3), "s/token": ("ms/token", 1e3), "byte": ("MiB", 2.0**-20), "1": ("", 1.0)}
 _MOST_INPUTS = 12
@@ -61,7 +61,7 @@ def run(groups: Groups, options: argparse.Namespace) -> int:
     if left := len(found.beyond(options.threshold, strict=True)) - len(beyond):
         print(wrapped(f"{left} noisy {'case is' if left == 1 else 'cases are'} beyond {options.threshold:g} and left out: "
                       f"--strict counts {'it' if left == 1 else 'them'}."))  # fmt: skip
-    return 1 if len(beyond) else 0
+    return 1 if len(beyond) or found.missing else 0
 
 
 def _ratio(text: str) -> float:
@@ -80,7 +80,8 @@ def _result(found: Comparison, beyond: int, threshold: float) -> str:
     text = f"{count} {'case' if count == 1 else 'cases'} compared, "
     if found.metric == "time":
         text += f"{undecided} undecided (the interval contains 1), "
-    return text + f"{beyond} beyond {threshold:g}."
+    text += f"{beyond} beyond {threshold:g}."
+    return text + (f" {found.missing} of A did not run in B." if found.missing else "")
 
 
 def _table(found: Comparison) -> tuple[str, pd.DataFrame]:

@@ -214,6 +214,30 @@ text = "{}"
         self.assertIn("dtype bf16", found.notes[0])
         self.assertIn("seq_len 4096", found.notes[0])
 
+    def test_a_case_that_is_not_in_b_decides_the_exit_code(self):
+        paths = self.pair(cases=30)
+        self.assertEqual(self.compared(paths).missing, 2)
+        code, out, _ = self.run_main("compare", *paths)
+        self.assertEqual(code, 1)
+        self.assertIn("0 beyond 1.05. 2 of A did not run in B.", " ".join(out.split()))
+        self.assertEqual(self.compared(paths[::-1]).missing, 0)
+        self.assertEqual(self.run_main("compare", *paths[::-1])[0], 0)
+
+    def test_a_case_that_ran_in_neither_is_not_missing(self):
+        first, second = self.written("a.h5", out_of_memory=(30, 31)), self.written("b.h5", cases=30)
+        self.assertEqual(self.compared((first, second)).missing, 0)
+        self.assertEqual(self.run_main("compare", first, second)[0], 0)
+
+    def test_faults_of_the_second_file_name_both(self):
+        def change(file):
+            del file["cases/time"]
+            file["cases"]["time"] = 1.0
+
+        paths = self.pair(change)
+        code, _, error = self.run_main("compare", *paths)
+        self.assertEqual(code, 4)
+        self.assertIn(f"{paths[0]} or {paths[1]}: its groups are not those", error)
+
     def test_other_commits_and_machines_are_said(self):
         def move(file):
             file.attrs["git_sha"] = "fedc"
