@@ -21,7 +21,7 @@ _SCALING_KEYS = (
 _AXES = {"generate": ["prompt", "repeat"], "scaling": ["data", "context", "tensor", "pipeline"]}
 _COLUMNS = {"purpose": "op"}  # the columns of axes that have another name in the deck
 # Columns that follow another one where the deck says 0.
-_FOLLOWS = {"q_len": "seq_len", "v_head_dim": "head_dim"}
+FOLLOWS = {"q_len": "seq_len", "v_head_dim": "head_dim"}
 
 
 def with_axes(cases: xr.Dataset, kind: str, deck: str) -> xr.Dataset:
@@ -47,17 +47,26 @@ def key_names(cases: xr.Dataset) -> list[str]:
     return [name for name in names if name in cases and cases[name].dims == ("case",)]
 
 
-def key_frame(cases: xr.Dataset) -> pd.DataFrame:
+def followed(column: pd.Series, leader: pd.Series) -> pd.Series:
+    """The column with 0 where it is as its leader, as in the deck.
+
+    A value that it also has where the leader has another stays: 512 queries of 512, 1024 and 2048 keys are 512.
+    """
+    same = column == leader
+    return column.mask(same & ~column.isin(column[~same]), 0)
+
+
+def key_frame(cases: xr.Dataset, follow: bool = True) -> pd.DataFrame:
     """The columns of key_names, indexed by case.
 
-    As in the deck, `q_len` is 0 where it is the sequence length, and `v_head_dim` where it is `head_dim`; otherwise
-    they could not be told from these.
+    With `follow`, `q_len` is 0 where it is the sequence length, and `v_head_dim` where it is `head_dim` (followed);
+    otherwise they could not be told from these. What is 0 depends on all cases, so those of two runs match without it.
     """
     found = {name: np.asarray(cases[name].values) for name in key_names(cases)}
     frame = pd.DataFrame(found, index=pd.Index(np.asarray(cases["case"].values), name="case"))
-    for name, leader in _FOLLOWS.items():
-        if {name, leader} <= set(frame):
-            frame[name] = frame[name].where(frame[name] != frame[leader], 0)
+    for name, leader in FOLLOWS.items():
+        if follow and {name, leader} <= set(frame):
+            frame[name] = followed(frame[name], frame[leader])
     return frame
 
 

@@ -32,10 +32,11 @@ def to_grid(cases: xr.Dataset, axes: Sequence[str] | None = None) -> xr.Dataset:
     deck.
 
     Numbers along an axis ascend, words keep their order of appearance. Key columns that are no axes become scalar
-    coordinates. Axes that vary together (mode "zip", attribute `zipped_axes`) are one dimension "point": its
-    coordinate is a text such as "batch 8, seq_len 16", and each of these axes is a coordinate along it. `q_len` is 0
-    where it is `seq_len`, as in the deck, and `v_head_dim` where it is `head_dim`. Where the sweep has no case,
-    numbers are NaN and texts empty, and `case` is -1.
+    coordinates; those that vary along the axes are variables on the grid, as results are. Axes that vary together (mode
+    "zip", attribute `zipped_axes`) are one dimension "point": its coordinate is a text such as "batch 8, seq_len 16", and
+    each of these axes is a coordinate along it. `q_len` is 0 where it is `seq_len`, as in the deck, and `v_head_dim` where
+    it is `head_dim`, unless a case in which they differ has the same value. Where the sweep has no case, numbers are NaN
+    and texts empty, and `case` is -1.
 
     Raises GridError if there are no cases, an axis is no column, two cases have the same values of all axes, or the
     grid has more than MOST_CELLS values.
@@ -59,7 +60,9 @@ def to_grid(cases: xr.Dataset, axes: Sequence[str] | None = None) -> xr.Dataset:
     indexes = {name: _index(keys[name]) for name in names}
     place = _places(keys, indexes)
     other = {name: cases[name] for name in [*cases.data_vars, *cases.coords] if "case" not in cases[name].dims}
-    grid = xr.Dataset(_scattered(cases, indexes, place), attrs=cases.attrs).assign(other)
+    varying = [name for name in key_names(cases) if name not in (*indexes, *zipped) and keys[name].nunique() > 1]
+    cases = cases.assign({name: cases[name].copy(data=keys[name].to_numpy()) for name in varying})
+    grid = xr.Dataset(_scattered(cases, indexes, place, varying), attrs=cases.attrs).assign(other)
     return grid.assign_coords(_coordinates(cases, keys, zipped, indexes))
 
 
@@ -105,12 +108,14 @@ def _places(keys: pd.DataFrame, indexes: dict[str, np.ndarray]) -> np.ndarray:
     return place
 
 
-def _scattered(cases: xr.Dataset, indexes: dict[str, np.ndarray], place: np.ndarray) -> dict[str, tuple]:
-    """Every column of the cases on the grid, and "case" itself."""
+def _scattered(
+    cases: xr.Dataset, indexes: dict[str, np.ndarray], place: np.ndarray, varying: list[str]
+) -> dict[str, tuple]:
+    """Every result of the cases on the grid, the key columns that vary along it, and "case" itself."""
     shape = tuple(len(index) for index in indexes.values())
     cells = int(np.prod(shape, dtype=np.int64))
     found = {}
-    placed = {*key_names(cases), *indexes}
+    placed = {*key_names(cases), *indexes} - set(varying)
     for name in ["case", *cases.data_vars]:
         column = cases[name].transpose("case", ...) if "case" in cases[name].dims else None
         if column is None or name in placed:

@@ -44,7 +44,7 @@ def samples_of(groups: Mapping[str, xr.Dataset], kind: str, metric: str) -> pd.D
         raise CompareError(f"a file of kind '{kind}' without cases cannot be compared")
     if metric == "error":
         raise CompareError(f"files of kind '{kind}' are compared by time or memory, not by error")
-    frame = key_frame(cases).assign(noisy=False)
+    frame = key_frame(cases, follow=False).assign(noisy=False)
     if metric == "memory":
         values = _exact(_column(cases, "peak_bytes" if "peak_bytes" in cases else "predicted_bytes", kind))
         if "time_median" in cases:  # what did not run has no peak

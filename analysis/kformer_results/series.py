@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 import xarray as xr
 
+from .axes import FOLLOWS, followed
 from .reader import ResultFileError
 
 UNATTRIBUTED = "un-attributed"
@@ -65,13 +66,13 @@ def configuration_numbers(frame: pd.DataFrame) -> "pd.Series[int]":
 def _configurations(frame: pd.DataFrame) -> pd.DataFrame:
     """What tells configurations apart; no columns for other frames.
 
-    As in the deck, `q_len` is 0 where it is the sequence length, and `v_head_dim` where it is `head_dim`.
+    As in the deck, `q_len` is 0 where it is the sequence length, and `v_head_dim` where it is `head_dim` (followed).
     """
     if not set(_CONFIGURATION) <= set(frame):
         return frame[[]]
     keys = frame[list(_CONFIGURATION)].copy()
-    for name, leader in (("q_len", "seq_len"), ("v_head_dim", "head_dim")):
-        keys[name] = keys[name].where(keys[name] != frame[leader], 0)
+    for name, leader in FOLLOWS.items():
+        keys[name] = followed(frame[name], frame[leader])
     return keys
 
 
@@ -92,7 +93,8 @@ def selections(frame: pd.DataFrame) -> list[tuple[dict[str, Any], str]]:
     """What `select` and `select_configuration` can choose, in the order of the first cases: names and values of their
     arguments, and what tells these cases from the others, such as "batch 4, window 1024"."""
     names = [name for name in ("op", "batch") if name in frame]
-    keys = frame[names].assign(**_configurations(frame))
+    parts = [part for _, part in frame.groupby(names, sort=False, dropna=False)] if names else [frame]
+    keys = pd.concat([part[names].assign(**_configurations(part)) for part in parts]).loc[frame.index]
     firsts = keys.drop_duplicates() if len(keys.columns) else keys.head(1)
     differ = [name for name in firsts if firsts[name].nunique() > 1]
     found: list[tuple[dict[str, Any], str]] = []
@@ -100,7 +102,7 @@ def selections(frame: pd.DataFrame) -> list[tuple[dict[str, Any], str]]:
         chosen = {name: row[name] for name in names}
         number = int(configuration_numbers(select(frame, **chosen))[case])
         # What is as another column says is 0.
-        words = [f"{name} {row[name]}" for name in differ if name not in ("q_len", "v_head_dim") or row[name]]
+        words = [f"{name} {row[name]}" for name in differ if name not in FOLLOWS or row[name]]
         found.append(({**chosen, "configuration": number}, ", ".join(words)))
     return found
 

@@ -49,6 +49,16 @@ class Series(WithComparison):
             shown += list(series.select_configuration(series.select(frame, **chosen), number).index)
         self.assertEqual(sorted(shown), list(frame.index))
 
+    def test_a_fixed_length_of_queries_is_one_configuration(self):
+        frame = self.frame()
+        frame["q_len"] = 512
+        self.assertEqual(set(series.configuration_numbers(frame[frame["dtype"] == "f32"])), {0})
+        # Of one batch alone, the same length of queries and keys is no fixed one.
+        frame.loc[frame["dtype"] == "bf16", "batch"] = 4
+        frame.loc[frame["dtype"] == "bf16", "q_len"] = frame["seq_len"]
+        self.assertEqual([chosen for chosen, _ in series.selections(frame)],
+                         [{"op": "layer", "batch": batch, "configuration": 0} for batch in (1, 4)])  # fmt: skip
+
     def test_speedups_where_both_were_timed(self):
         table = series.speedups(series.select_configuration(self.frame(out_of_memory=(3,))))
         forward = table[table["direction"] == "forward"]

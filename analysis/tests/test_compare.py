@@ -11,7 +11,7 @@ import xarray as xr
 from kformer_results import CompareError, compare, open_results
 from kformer_results.inputs import input_differences
 from kformer_results.ranks import _rank, ratio_interval
-from tests import stored
+from tests import stored, synthetic_attention
 from tests.synthetic import flags
 from tests.test_memory import plan
 from tests.test_results import WithFile, WithMain
@@ -291,6 +291,14 @@ text = "{}"
         self.assertEqual(len(self.compared(paths, ignore=["execution_space"]).table), 32)
         with self.assertRaisesRegex(CompareError, "run A has several cases with the same .*; ignore fewer columns"):
             self.compared(paths, ignore=["execution_space", "impl"])
+
+    def test_lengths_of_queries_match_whatever_else_a_run_has(self):
+        for name, options in (("a.h5", {}), ("b.h5", {"cases": 1})):
+            synthetic_attention.write(self.folder / name, **options)
+            with h5py.File(self.folder / name, "r+") as file:
+                file["cases/q_len"][...] = 512
+        found = self.compared((self.folder / "a.h5", self.folder / "b.h5"))
+        self.assertEqual(found.table[["q_len", "seq_len", "ratio"]].values.tolist(), [[512, 512, 1]])
 
     def test_what_cannot_be_compared_is_said_in_a_sentence(self):
         write(self.folder / "q.h5", "quantize", QUANTIZED)

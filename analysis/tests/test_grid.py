@@ -122,6 +122,23 @@ class Grid(WithFile):
         np.testing.assert_array_equal(found["time_median"], [[0, 2], [1, 3]])
         self.assertEqual(found["v_head_dim"].item(), 0)
 
+    def test_a_fixed_length_that_meets_another_stays(self):
+        cases = columns(q_len=[512] * 3, seq_len=[512, 1024, 2048], head_dim=[64] * 3, v_head_dim=[64] * 3)
+        found = to_grid(cases)
+        self.assertEqual((found["q_len"].item(), found["v_head_dim"].item()), (512, 0))
+        np.testing.assert_array_equal(found["time_median"], [0, 1, 2])
+        found = to_grid(columns(q_len=[512, 512, 1024, 512], seq_len=[256, 512, 1024, 1024]))
+        np.testing.assert_array_equal(found["q_len"], [0, 512])
+
+    def test_columns_that_vary_along_named_axes_are_variables(self):
+        cases = columns(batch=[8, 4, 1], seq_len=[8, 16, 64], dtype=["f32"] * 3, op=["a", "b", "a"])
+        cases["batch"].attrs["units"] = "1"
+        found = to_grid(cases, axes=["seq_len"])
+        np.testing.assert_array_equal(found["batch"], [8, 4, 1])
+        self.assertEqual((found["batch"].dims, found["batch"].attrs), (("seq_len",), {"units": "1"}))
+        self.assertEqual(list(found["op"].values), ["a", "b", "a"])
+        self.assertEqual(found["dtype"].dims, ())
+
     def test_axes_can_be_named(self):
         found = to_grid(columns(batch=[2, 1], seq_len=[8, 8]), axes=["seq_len", "batch"])
         self.assertEqual(found["time_median"].sizes, {"seq_len": 1, "batch": 2})
