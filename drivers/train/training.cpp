@@ -102,7 +102,8 @@ class Training {
     require_policy(space, deck.memory.recompute);
     m_plan = plan_training(deck);
     share_steps(m_grid, deck, m_plan.task);
-    if (m_plan.task.checkpoints) m_plan.task.checkpoints->agree = [this] { m_ranks.await_writers("a checkpoint"); };
+    if (m_plan.task.checkpoints)
+      m_plan.task.checkpoints->agree = [this] { m_ranks.await_writers("a checkpoint"); };
     fmt::print("{}", plan_text(deck, m_plan));
     m_objective->open(m_plan.data, m_plan.encoder.get());
     if (deck.samples) m_texts = std::make_unique<TextWriter>(deck, *m_plan.encoder);
