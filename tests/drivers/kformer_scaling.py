@@ -94,6 +94,9 @@ class OneRank(ScalingTest):
                 output = run.communicate(timeout=60)[0]
             self.assertEqual(run.returncode, code, output)
             self.assertIn("memory ran out (std::bad_alloc)", output)
+            if setting == "record":
+                with h5py.File(self.folder / "deck.h5") as file:
+                    self.assertEqual(words(file["cases/status"]), ["out_of_memory"])
         self.run_driver("deck.toml", "--overwrite")
 
     def test_decks_that_are_wrong(self):
