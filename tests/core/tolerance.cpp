@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "support/compare.hpp"
+#include "support/distance.hpp"
 
 namespace kformer::Testing {
 namespace {
@@ -53,6 +54,17 @@ BOOST_AUTO_TEST_CASE(differences_of_what_is_not_finite) {
   BOOST_TEST(difference(nan, 1.0L) == infinity);
   BOOST_TEST(difference(1.0L, nan) == infinity);
   BOOST_TEST(difference(nan, infinity) == infinity);
+}
+
+// What nothing has written must not pass for a result.
+BOOST_AUTO_TEST_CASE(numbers_that_are_not_finite_are_at_no_distance) {
+  BOOST_TEST(distance(Values{1, 2, 4}, Values{1, 2.5, 4.25}) == 0.5);
+  BOOST_TEST(largest(Values{1, -3, 2}) == 3);
+  for (const double bad : {nan, infinity}) {
+    BOOST_TEST(distance(Values{1, bad, 2}, Values{1, 2, 3}) == infinity);
+    BOOST_TEST(distance(Values{1, 2, 3}, Values{bad, 2, 4}) == infinity);
+    BOOST_TEST(distance(Values{bad}, Values{bad}) == infinity);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(norms_of_a_difference) {

@@ -16,6 +16,7 @@
 #include "kformer/train/preference_loss.hpp"
 #include "kformer/train/trainer.hpp"
 #include "load/adapter_case.hpp"
+#include "support/distance.hpp"
 #include "support/errors.hpp"
 #include "support/test_tensor.hpp"
 
@@ -89,17 +90,6 @@ std::vector<double> values_of(const TensorRef& array) {
   return values;
 }
 
-void check_near(const std::string& what, const std::vector<double>& found,
-                const std::vector<double>& expected) {
-  BOOST_REQUIRE(found.size() == expected.size());
-  double error = 0, size = 0;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    error = std::max(error, std::abs(found[i] - expected[i]));
-    size = std::max(size, std::abs(expected[i]));
-  }
-  BOOST_TEST(error <= 1e-10 * size, what << ": " << error << " of " << size);
-}
-
 }  // namespace
 
 BOOST_FIXTURE_TEST_SUITE(adapter, AdapterFolder)
@@ -130,7 +120,7 @@ BOOST_AUTO_TEST_CASE(logits_are_those_of_peft) {
         const auto values = logits.read<double>().values();
         found.insert(found.end(), values.begin(), values.end());
       }
-      check_near("logits", found, expected.logits);
+      check_near("logits", found, expected.logits, 1e-10);
     }
 }
 
@@ -141,11 +131,11 @@ BOOST_AUTO_TEST_CASE(twenty_steps_are_those_of_peft) {
       std::vector<double> losses;
       for (std::int64_t step = 0; step < steps; ++step)
         losses.push_back(training.trainer.step(Exec(), expected.sequences(step)).loss);
-      check_near("losses", losses, expected.losses);
+      check_near("losses", losses, expected.losses, 1e-10);
       int compared = 0;
       for (const Parameter& p : training.trainer.model().adapters())
         if (expected.file.find("trained." + p.name) != nullptr) {
-          check_near(p.name, values_of(p.weight), expected.file.read_f64("trained." + p.name));
+          check_near(p.name, values_of(p.weight), expected.file.read_f64("trained." + p.name), 1e-10);
           ++compared;
         }
       BOOST_TEST(compared == (training.lora.magnitudes ? 6 : 4));
@@ -225,7 +215,7 @@ BOOST_AUTO_TEST_CASE(a_decoder_with_several_adapters_has_the_logits_of_peft) {
   std::vector<double> found;
   for (const auto& logits : generator.final_logits(Exec()))
     found.insert(found.end(), logits.begin(), logits.end());
-  check_near("logits", found, expected.logits);
+  check_near("logits", found, expected.logits, 1e-10);
 }
 
 // The reference of TRL's loss is the model with PEFT's adapter disabled.
@@ -257,12 +247,12 @@ BOOST_AUTO_TEST_CASE(ten_steps_of_preferences_are_those_of_trl) {
     losses.push_back(training.trainer.step(Exec(), sequences, std::ref(objective)).loss);
     margins.push_back(objective.result().margin);
   }
-  check_near("losses", losses, file.read_f64("losses"));
-  check_near("margins", margins, file.read_f64("margins"));
+  check_near("losses", losses, file.read_f64("losses"), 1e-10);
+  check_near("margins", margins, file.read_f64("margins"), 1e-10);
   int compared = 0;
   for (const Parameter& p : training.trainer.model().adapters())
     if (file.find("trained." + p.name) != nullptr) {
-      check_near(p.name, values_of(p.weight), file.read_f64("trained." + p.name));
+      check_near(p.name, values_of(p.weight), file.read_f64("trained." + p.name), 1e-10);
       ++compared;
     }
   BOOST_TEST(compared == 4);

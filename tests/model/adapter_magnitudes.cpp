@@ -5,6 +5,7 @@
 #include "model/adapters/dropout.hpp"
 #include "model/booked_memory.hpp"
 #include "model/layer_run.hpp"
+#include "support/distance.hpp"
 #include "support/errors.hpp"
 
 namespace kformer::Testing {
@@ -122,13 +123,7 @@ struct Sum {
 };
 
 void check_equal(const std::string& what, const HostTensor<double>& found, const HostTensor<double>& expected) {
-  double error = 0, size = 0;
-  for (std::size_t i = 0; i < expected.values().size(); ++i) {
-    error = std::max(error, std::abs(found.values()[i] - expected.values()[i]));
-    size = std::max(size, std::abs(expected.values()[i]));
-  }
-  BOOST_TEST(error <= 1e-12 * size, what << ": " << error << " of " << size);
-  BOOST_TEST(size > 0);
+  check_near(what, found.values(), expected.values(), 1e-12);
 }
 
 template <class T>
@@ -222,13 +217,9 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(magnitudes_that_are_norms_change_nothing, T, Scala
       run.layer().reset_magnitudes(Exec());
       without.forward();
       run.forward();
-      const auto found = run.y().template read<double>().values(),
-                 expected = without.y().template read<double>().values();
-      double error = 0, size = 0;
-      for (std::size_t i = 0; i < found.size(); ++i)
-        error = std::max(error, std::abs(found[i] - expected[i])), size = std::max(size, std::abs(expected[i]));
       // A magnitude is rounded to T.
-      BOOST_TEST(error <= 8 * roundoff<T> * size, error << " of " << size);
+      check_near("y", run.y().template read<double>().values(), without.y().template read<double>().values(),
+                 8 * roundoff<T>);
     }
 }
 

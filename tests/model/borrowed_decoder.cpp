@@ -5,6 +5,7 @@
 #include "kformer/model/generator.hpp"
 #include "model/booked_memory.hpp"
 #include "model/decoder_adapters.hpp"
+#include "support/distance.hpp"
 #include "support/errors.hpp"
 
 namespace kformer::Testing {
@@ -127,12 +128,7 @@ BOOST_AUTO_TEST_CASE(a_live_adapter_has_the_logits_of_the_merged_model) {
         run.decoder->update_gains(Exec());
         run.forget();
         const auto merged = stepwise_logits<double>(inputs, *run.decoder, *run.cache, again);
-        double error = 0, size = 0;
-        for (std::size_t i = 0; i < live.values().size(); ++i) {
-          error = std::max(error, static_cast<double>(std::abs(live.values()[i] - merged.values()[i])));
-          size = std::max(size, static_cast<double>(std::abs(live.values()[i])));
-        }
-        BOOST_TEST(error <= 1e-12 * size, error << " of " << size);
+        check_near("logits", merged.values(), live.values(), 1e-12);
       }
 }
 

@@ -5,6 +5,7 @@
 #include "kformer/model/decoder_layer.hpp"
 #include "model/booked_memory.hpp"
 #include "model/layer_run.hpp"
+#include "support/distance.hpp"
 
 namespace kformer::Testing {
 namespace {
@@ -64,13 +65,7 @@ double scale_of(const LoraConfig& lora, const std::string& map) {
 
 /// Equal but for the order of sums in double.
 void check_equal(const std::string& what, const HostTensor<double>& found, const HostTensor<double>& expected) {
-  double error = 0, size = 0;
-  for (std::size_t i = 0; i < expected.values().size(); ++i) {
-    error = std::max(error, std::abs(found.values()[i] - expected.values()[i]));
-    size = std::max(size, std::abs(expected.values()[i]));
-  }
-  BOOST_TEST(error <= 1e-12 * size, what << ": " << error << " of " << size);
-  BOOST_TEST(size > 0);
+  check_near(what, found.values(), expected.values(), 1e-12);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "model/booked_memory.hpp"
 #include "model/layer_run.hpp"
+#include "support/distance.hpp"
 #include "support/errors.hpp"
 
 namespace kformer::Testing {
@@ -87,14 +88,7 @@ LayerInputs inputs_of(const Case& c, unsigned seed) {
 
 /// Equal but for the order of sums in double.
 void check_equal(const std::string& what, const HostTensor<double>& found, const HostTensor<double>& expected) {
-  double error = 0, size = 0;
-  BOOST_REQUIRE(found.values().size() == expected.values().size());
-  for (std::size_t i = 0; i < expected.values().size(); ++i) {
-    error = std::max(error, std::abs(found.values()[i] - expected.values()[i]));
-    size = std::max(size, std::abs(expected.values()[i]));
-  }
-  BOOST_TEST(error <= 1e-12 * size, what << ": " << error << " of " << size);
-  BOOST_TEST(size > 0);
+  check_near(what, found.values(), expected.values(), 1e-12);
 }
 
 double scale_of(const LoraConfig& lora, const std::string& map) {

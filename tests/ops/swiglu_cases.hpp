@@ -104,8 +104,8 @@ void test_rounding(int exponents, Test test) {
     double worst = 0;
     for (std::size_t i = 0; i < got.size(); ++i) {
       const double g = static_cast<float>(gates[i]), value = exact(g, 1 / (1 + std::exp(-g)));
-      const double error = std::max(0.0, std::abs(got[i] - value) - 3e-7);
-      worst = std::max(worst, error / static_cast<double>(ulp(dtype_of<T>, std::abs(value))));
+      const auto error = static_cast<double>(difference(got[i], value));
+      worst = std::max(worst, (error - 3e-7) / static_cast<double>(ulp(dtype_of<T>, std::abs(value))));
     }
     BOOST_TEST(worst <= 0.505);
     BOOST_TEST(worst > 0.4, "nothing was measured");

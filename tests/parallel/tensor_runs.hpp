@@ -11,6 +11,7 @@
 
 #include "model/decoding.hpp"
 #include "parallel/ranks.hpp"
+#include "support/distance.hpp"
 #include "train/training_run.hpp"
 
 /// \file
@@ -102,14 +103,6 @@ inline std::vector<double> part_of_values(const std::vector<double>& whole, cons
   HostTensor<double> values({static_cast<std::int64_t>(whole.size())});
   values.values() = whole;
   return part_of_array(values, p).values();
-}
-
-/// The largest difference.
-inline double distance(const std::vector<double>& a, const std::vector<double>& b) {
-  BOOST_REQUIRE(a.size() == b.size());
-  double worst = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
-  return worst;
 }
 
 /// Parameters and their numbers.

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "kformer/train/preference_loss.hpp"
+#include "support/distance.hpp"
 #include "support/errors.hpp"
 #include "support/gradient_check.hpp"
 #include "support/tools.hpp"
@@ -54,14 +55,7 @@ std::vector<double> gradient(const TrainingRun<double>& run) {
 }
 
 void check_equal(const std::vector<double>& found, const std::vector<double>& expected) {
-  BOOST_REQUIRE(found.size() == expected.size());
-  double most = 0, error = 0;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    most = std::max(most, std::abs(expected[i]));
-    error = std::max(error, std::abs(found[i] - expected[i]));
-  }
-  BOOST_TEST(most > 0);
-  BOOST_TEST(error <= 1e-12 * most, error << " of " << most);
+  check_near("gradients", found, expected, 1e-12);
 }
 
 }  // namespace

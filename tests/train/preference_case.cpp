@@ -14,6 +14,7 @@
 #include "kformer/train/group_advantages.hpp"
 #include "kformer/train/policy_loss.hpp"
 #include "kformer/train/preference_loss.hpp"
+#include "support/distance.hpp"
 
 namespace kformer::Testing {
 namespace {
@@ -36,14 +37,8 @@ Enum from_name(const std::string& name) {
 
 /// Within 1e-12 of the largest.
 void check_close(const Numbers& found, const Numbers& expected) {
-  BOOST_REQUIRE(found.size() == expected.size());
-  double largest = 0, error = 0;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    largest = std::max(largest, std::abs(expected[i]));
-    const double apart = std::abs(found[i] - expected[i]);
-    error = std::isnan(apart) ? apart : std::max(error, apart);
-  }
-  BOOST_TEST(error <= 1e-12 * largest, error << " of " << largest);
+  const double error = distance(found, expected), size = largest(expected);
+  BOOST_TEST(error <= 1e-12 * size, error << " of " << size);
 }
 
 std::vector<PreferencePair> pairs_of(const json& all) {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include "support/distance.hpp"
 #include "support/errors.hpp"
 #include "train/training_run.hpp"
 
@@ -28,19 +29,6 @@ std::vector<double> gradient(TrainingRun<double>& run) {
     all.insert(all.end(), values.begin(), values.end());
   }
   return all;
-}
-
-double largest(const std::vector<double>& values) {
-  double most = 0;
-  for (const double v : values) most = std::max(most, std::abs(v));
-  return most;
-}
-
-double distance(const std::vector<double>& a, const std::vector<double>& b) {
-  BOOST_REQUIRE(a.size() == b.size());
-  double most = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));
-  return most;
 }
 
 }  // namespace
