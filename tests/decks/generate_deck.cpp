@@ -180,6 +180,22 @@ BOOST_AUTO_TEST_CASE(caches_need_their_sizes) {
   BOOST_TEST(generate_faults("kv_cache = \"paged\"\nrecent = 5\n") == "no fault");
 }
 
+BOOST_AUTO_TEST_CASE(batch_invariance_needs_a_cache_of_all_keys_unrounded) {
+  const auto keys = [](const std::string& kind) {
+    return "batch_invariant = true\nkv_cache = \"" + kind + "\"\nwindow = 3\nbudget = 4\n";
+  };
+  for (const char* kind : {"int8", "window", "heavy_hitters"})
+    BOOST_TEST(
+        contains(generate_faults(keys(kind)),
+                 "deck.toml:6:19: error: 'generate.batch_invariant' = true needs a cache that keeps what "
+                 "a query sees in its place and unrounded: 'generate.kv_cache' = \"contiguous\" or "
+                 "\"paged\", not \"" +
+                     std::string(kind) + '"'));
+  for (const char* kind : {"contiguous", "paged", "none"})
+    BOOST_TEST(generate_faults(keys(kind)) == "no fault");
+  BOOST_TEST(generate_faults("kv_cache = \"int8\"\n") == "no fault");
+}
+
 BOOST_AUTO_TEST_CASE(a_stop_string_is_not_empty) {
   BOOST_TEST(contains(generate_faults("stop = [\"\\n\", \"\"]\n"),
                       "deck.toml:6:15: error: 'generate.stop[1]' must not be empty"));

@@ -92,6 +92,25 @@ class Models(DriverTest):
                 self.generate(dtype="f64", kv_cache="int8", prefill_chunk=chunk, batch=2)
                 self.check(1e-11, int8=True)
 
+    # Few rows are summed in another order than many, unless the deck asks for the same bits.
+    def test_with_batch_invariance_a_prompt_has_the_same_bits_in_any_batch_and_chunks(self):
+        self.model(hidden_size=264, intermediate_size=300)
+        self.PROMPTS = self.PROMPTS[:1]
+        expected = None
+        for batch, chunk in ((1, 64), (1, 1), (3, 64), (3, 1)):
+            with self.subTest(batch=batch, chunk=chunk):
+                self.generate(dtype="f32", batch_invariant=True, batch=batch, prefill_chunk=chunk)
+                with h5py.File(self.folder / "deck.h5") as file:
+                    tokens = {name: file[f"tokens/{name}"][()] for name in ("generation", "id", "new", "log_probability")}
+                rows = np.unique(tokens["generation"])
+                self.assertEqual(len(rows), batch)
+                for row in rows:
+                    of_row = tokens["generation"] == row
+                    found = tokens["id"][of_row].tolist(), tokens["log_probability"][of_row & (tokens["new"] != 0)].tolist()
+                    self.assertEqual(len(found[1]), 12)
+                    expected = expected or found
+                    self.assertEqual(found, expected)
+
     # Sums of many positive numbers, one after the other, are several times less exact than sums of sums.
     def test_sums_in_order_may_be_as_inexact_as_they_are(self):
         self.model(num_hidden_layers=1, intermediate_size=32768, tie_word_embeddings=False)
