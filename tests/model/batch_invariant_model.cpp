@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "model/decoder_adapters.hpp"
 #include "model/generation.hpp"
 #include "support/errors.hpp"
 
@@ -36,10 +37,12 @@ struct Training {
   LayerShape shape;
   LlamaModel<Exec, T> model;
 
-  Training(const ModelInputs& weights, LayerShape shape, bool packed = false, const LoraConfig& lora = {})
+  Training(const ModelInputs& weights, LayerShape shape, bool packed = false, const LoraConfig& lora = {},
+           const WeightFormats& formats = {})
       : shape(shape),
-        model(weights.config, shape, {.batch_invariant = true, .packed = packed, .lora = lora}, *ledger) {
-    for (const Parameter& p : model.parameters()) write_parameter<T>(p.weight, weights.weights.at(p.name));
+        model(weights.config, shape,
+              {.batch_invariant = true, .packed = packed, .lora = lora, .formats = formats}, *ledger) {
+    for (const WeightSlot& slot : model.weights()) Decoding<T>::write(slot, weights.weights.at(slot.name));
     model.prepare(Exec());
   }
 
@@ -71,16 +74,10 @@ struct Training {
   }
 };
 
-/// The log-probabilities of a text but for its first token, as `Generator` scores it.
+/// The log-probabilities of texts but for their first tokens, as `Generator` scores them.
 template <class T>
-std::vector<GeneratedSequence> scored(const ModelInputs& weights, const Prompts& texts, std::int64_t chunk,
-                                      KvCacheKind kind, bool share_prefix) {
-  Decoding<T> run(weights,
-                  {.max_rows = std::max<std::int64_t>(chunk, std::ssize(texts)),
-                   .max_logit_rows = 9,
-                   .max_positions = length + 1,
-                   .batch_invariant = true},
-                  {.kind = kind, .batch = std::ssize(texts), .page_tokens = 7});
+std::vector<GeneratedSequence> scored(Decoding<T>& run, const Prompts& texts, std::int64_t chunk,
+                                      bool share_prefix, const std::vector<std::int32_t>& adapters = {}) {
   Generator<Exec, T> generator(run.decoder, *run.cache,
                                {.batch = std::ssize(texts),
                                 .max_new_tokens = 1,
@@ -89,9 +86,18 @@ std::vector<GeneratedSequence> scored(const ModelInputs& weights, const Prompts&
                                 .score_prompt = true,
                                 .sampling = {.temperature = 0}},
                                *run.ledger);
-  generator.start(Exec(), texts);
+  generator.start(Exec(), texts, {}, adapters);
   while (generator.running()) generator.step(Exec());
   return generator.sequences();
+}
+
+/// A batch-invariant decoder for the scores of a batch.
+DecoderOptions scoring(std::size_t batch, std::int64_t chunk, const WeightFormats& formats = {}) {
+  return {.max_rows = std::max<std::int64_t>(chunk, static_cast<std::int64_t>(batch)),
+          .max_logit_rows = 9,
+          .max_positions = length + 1,
+          .formats = formats,
+          .batch_invariant = true};
 }
 
 void check_bits(const std::vector<double>& found, std::size_t at, const std::vector<double>& expected,
@@ -146,7 +152,9 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(training_and_generation_have_the_same_bits, T, Sca
           Prompts texts(batch);
           for (std::size_t s = 0; s < batch; ++s) texts[s] = text(s % 7 + 1);
           texts[batch / 2] = chosen;
-          const auto sequences = scored<T>(weights, texts, chunk, kind, batch == 3);
+          Decoding<T> run(weights, scoring(batch, chunk),
+                          {.kind = kind, .batch = std::ssize(texts), .page_tokens = 7});
+          const auto sequences = scored(run, texts, chunk, batch == 3);
           check_bits(sequences[batch / 2].log_probabilities, 0, expected,
                      "a batch of " + std::to_string(batch) + " in generation, chunks of " +
                          std::to_string(chunk) + ", " + std::string(name_of(kind)));
@@ -250,6 +258,61 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(adapters, T, Scalars) {
     }
     // The head is the embedding, so that some repeat a token for ever.
     BOOST_TEST(std::set(texts.begin(), texts.end()).size() >= 4u);
+  }
+}
+
+// Sequences that choose among several adapters, of weights as they are and quantised ones: alone and token by token, and
+// in a batch and chunks of many rows.
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_choice_of_adapters, T, Scalars) {
+  const SeveralAdapters all = SeveralAdapters::random<T>(configurations()[0], {8, length}, 70);
+  Prompts texts;
+  for (auto from = all.base.ids.begin(); from != all.base.ids.end(); from += length)
+    texts.emplace_back(from, from + length);
+  const std::vector<std::int32_t> choice{0, -1, 2, 1, 1, 0, 2, 0};
+  for (const WeightFormats& formats :
+       {WeightFormats(), all_in(all.base, QuantizedFormat::q8_0), all_in(all.base, QuantizedFormat::nf4)}) {
+    const auto decoding = [&](std::size_t batch, std::int64_t chunk) {
+      DecoderOptions options = scoring(batch, chunk, formats);
+      options.adapters = all.configs;
+      Decoding<T> run(all.base, options, {.batch = static_cast<std::int64_t>(batch)});
+      write_adapters(run, all, {0, 1, 2});
+      return run;
+    };
+    auto together = decoding(8, 64), alone = decoding(1, 1);
+    const auto found = scored(together, texts, 64, false, choice);
+    for (const std::size_t s : {0, 1, 2, 3})
+      check_bits(found[s].log_probabilities, 0,
+                 scored(alone, {texts[s]}, 1, false, {choice[s]})[0].log_probabilities,
+                 "adapter " + std::to_string(choice[s]) + " in a batch, weights in " +
+                     (formats.empty() ? "one type" : std::string(to_string(formats.begin()->second))));
+  }
+}
+
+// Weights of a training with adapters stay quantised: a matrix that has an adapter, ones without, and a dense one. Alone
+// the rows are few, and many together.
+BOOST_AUTO_TEST_CASE_TEMPLATE(adapters_of_quantised_weights, T, Scalars) {
+  constexpr std::int64_t few = 6;
+  LoraConfig lora = LoraConfig::all(5, 8);
+  lora[Projection::k].rank = lora[Projection::up].rank = 0;
+  const ModelInputs weights =
+      ModelInputs::random(configurations()[0], {8, few}, 71, lora).template rounded<T>();
+  const std::vector<std::int32_t> chosen(weights.ids.begin() + 5 * few, weights.ids.begin() + 6 * few);
+  for (const QuantizedFormat format : {QuantizedFormat::q8_0, QuantizedFormat::nf4}) {
+    WeightFormats formats;
+    for (const auto& [name, t] : weights.weights)
+      if (name.find("_proj.weight") != name.npos && name.find("v_proj") == name.npos) formats[name] = format;
+    const auto log_probabilities = [&](std::int64_t batch, const std::vector<std::int32_t>& ids) {
+      Training<T> training(weights, {batch, few}, false, lora, formats);
+      for (const Parameter& p : training.model.adapters())
+        write_parameter<T>(p.weight, weights.weights.at(p.name));
+      std::vector<double> all = training.log_probabilities(ids);
+      all.insert(all.begin(), 0);  // for the first token, which has none
+      return all;
+    };
+    std::vector<double> expected = log_probabilities(1, chosen);
+    expected.pop_back();
+    check_bits(log_probabilities(8, weights.ids), 5 * few, expected,
+               "a batch in training, weights in " + std::string(to_string(format)));
   }
 }
 

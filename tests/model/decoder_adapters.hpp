@@ -95,6 +95,15 @@ void write_rows(const TensorRef& to, const HostTensor<double>& values) {
   }
 }
 
+/// Writes some of the adapters to a decoder that has as many.
+template <class T>
+void write_adapters(Decoding<T>& run, const SeveralAdapters& all, const std::vector<std::size_t>& which) {
+  for (std::size_t i = 0; i < which.size(); ++i)
+    for (const Parameter& p : run.decoder.adapters(static_cast<std::int64_t>(i)))
+      write_rows<T>(p.weight, part_of_array(all.adapted[which[i]].weights.at(p.name), p));
+  run.decoder.update_gains(Exec());
+}
+
 /// A decoder that has some of the adapters, and a cache.
 template <class T>
 Decoding<T> decoding_with(const SeveralAdapters& all, const std::vector<std::size_t>& which,
@@ -107,10 +116,7 @@ Decoding<T> decoding_with(const SeveralAdapters& all, const std::vector<std::siz
                          .tensor = tensor};
   for (const std::size_t k : which) options.adapters.push_back(all.configs[k]);
   Decoding<T> run(all.base, options, {.batch = all.base.shape.batch});
-  for (std::size_t i = 0; i < which.size(); ++i)
-    for (const Parameter& p : run.decoder.adapters(static_cast<std::int64_t>(i)))
-      write_rows<T>(p.weight, part_of_array(all.adapted[which[i]].weights.at(p.name), p));
-  run.decoder.update_gains(Exec());
+  write_adapters(run, all, which);
   return run;
 }
 
