@@ -163,6 +163,7 @@ BOOST_AUTO_TEST_CASE(all_tensors_that_do_not_fit_are_listed) {
                name == "lm_head.weight" ? std::vector<std::size_t>{8, 10} : shape, ones.data());
   }
   writer.add("model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {2}, ones.data());
+  writer.add("model.layers.0.self_attn.q_norm.weight", "F32", {4}, ones.data());
   writer.add("model.layers.0.self_attn.q_proj.bias", "F32", {8}, ones.data());
   writer.write(directory / "model.safetensors");
   BOOST_TEST(fault() ==
@@ -170,6 +171,7 @@ BOOST_AUTO_TEST_CASE(all_tensors_that_do_not_fit_are_listed) {
                  "': the tensors do not match the model:\n  lm_head.weight has shape [8,10], expected "
                  "[10,8]\n  model.layers.0.mlp.up_proj.weight is missing, expected [12,8]\n  "
                  "model.norm.weight is of type I32, expected F64, F32, F16 or BF16\n  "
+                 "model.layers.0.self_attn.q_norm.weight is present, but the model would ignore it\n  "
                  "model.layers.0.self_attn.q_proj.bias is present, but the model would ignore it");
   SafetensorsWriter().write(directory / "model.safetensors");
   BOOST_TEST(fault().ends_with("\n  and 1 more"));
