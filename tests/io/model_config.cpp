@@ -84,6 +84,16 @@ BOOST_AUTO_TEST_CASE(families_have_defaults) {
   BOOST_TEST((qwen3.qk_norm && !qwen3.attention_bias));
   BOOST_TEST(qwen3.head_dim == 32);
   BOOST_TEST(read(R"(, "model_type": "qwen3")").head_dim == 128);
+  const auto kv_heads = [&](const std::string& family) {
+    return read_text(R"({"hidden_size": 128, "intermediate_size": 96, "num_hidden_layers": 2,
+      "num_attention_heads": 64, "vocab_size": 1000, "max_position_embeddings": 512, "model_type": ")" +
+                     family + "\"}")
+        .num_key_value_heads;
+  };
+  BOOST_TEST(kv_heads("llama") == 64);
+  BOOST_TEST(kv_heads("mistral") == 8);
+  BOOST_TEST(kv_heads("qwen2") == 32);
+  BOOST_TEST(kv_heads("qwen3") == 32);
 }
 
 BOOST_AUTO_TEST_CASE(windows_are_of_all_layers_or_none) {
@@ -109,6 +119,8 @@ BOOST_AUTO_TEST_CASE(newer_files_have_rope_parameters) {
   BOOST_TEST(
       fault(llama + R"(, "rope_parameters": {"rope_type": "yarn", "factor": 4})")
           .starts_with("'rope_scaling.rope_type' must be one of \"none\", \"llama3\", got string \"yarn\""));
+  BOOST_TEST(fault(llama + R"(, "rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5})") ==
+             "'partial_rotary_factor' must be 1, got 0.5: RoPE on part of a head is not supported");
   BOOST_TEST(fault(llama + R"(, "rope_parameters": {"full_attention": {"rope_type": "default"}})")
                  .starts_with("'rope_parameters' must be one table for all layers, got "));
 }
