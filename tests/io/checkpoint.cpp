@@ -104,6 +104,12 @@ BOOST_AUTO_TEST_CASE(shards_are_read) {
              std::string::npos);
 }
 
+BOOST_AUTO_TEST_CASE(a_whole_file_is_read_although_an_index_lies_beside_it) {
+  write("model.safetensors");
+  put_contents(directory / "model.safetensors.index.json", index());  // of shards that are not there
+  BOOST_TEST(Checkpoint::open(directory.path()).names().size() == shapes.size());
+}
+
 BOOST_AUTO_TEST_CASE(an_index_that_lies_is_refused) {
   const std::string place = in_folder("model.safetensors.index.json");
   const auto refusal = [&](const std::string& text) {
