@@ -3,8 +3,8 @@
 
     KFORMER_MEMORY=... KFORMER_TRAIN=... KFORMER_SOURCE=... forecasts.py [--decks N] [--seed S] [--large N]
 
-draws N decks from a seed. --large draws N models of some 100 MB besides, and reports the excess of each: the peak of the
-process (VmHWM) over the forecast. ctest runs it without options.
+draws N decks from a seed. --large draws N models of some 100 MB besides, and reports and limits the excess of each: the
+peak of the process (VmHWM) over the forecast. ctest runs it without options, and skips this part.
 """
 
 import argparse
@@ -21,6 +21,9 @@ from driver_case import SOURCE, h5py, needs_h5py, texts
 
 OPTIONS = argparse.Namespace(decks=20, seed=1, large=0)
 TEXT = (SOURCE / "LICENSE").read_bytes()
+# What a process may take beyond the forecast: program, libraries and threads (30 to 40 MiB in docs/performance_models.md),
+# and a share of what its memory is rounded to.
+MOST_FIXED, MOST_SHARE = 64 * 2**20, 0.02
 FIXED = ("none", "pointwise", "layer", "nested")
 
 
@@ -200,10 +203,13 @@ class Forecasts(unittest.TestCase):
         print(f"{equal} of {OPTIONS.decks} forecasts equal the ledger to the byte", file=sys.stderr)
 
     def test_the_process_takes_little_more(self):
+        if OPTIONS.large == 0:
+            self.skipTest("models of some 100 MB are drawn with --large N alone")
         for index in range(OPTIONS.large):
             forecast, process = self.check(index, True)
             print(f"forecast {forecast / 2**20:.1f} MiB, process {process / 2**20:.1f} MiB: "
                   f"excess {(process - forecast) / 2**20:.1f} MiB, {100 * (process / forecast - 1):.1f} %", file=sys.stderr)
+            self.assertLessEqual(process, forecast * (1 + MOST_SHARE) + MOST_FIXED)
 
 
 if __name__ == "__main__":
