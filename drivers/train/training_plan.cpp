@@ -105,6 +105,11 @@ LoraConfig adapters_of(const TrainDeck& deck, const TrainingPlan& plan) {
         "kformer-train: the adapter of adapter.path has magnitudes (DoRA), which files of llama.cpp do not "
         "have; "
         "remove output.adapter_gguf");
+  if (deck.policy && lora.dropout > 0)
+    throw NotSupported(fmt::format(
+        "kformer-train: the adapter of adapter.path has a dropout of {}, which would make the model that learns "
+        "another one than the model that samples; set adapter.dropout = 0",
+        lora.dropout));
   return lora;
 }
 

@@ -4,6 +4,7 @@
 ctest runs this with the program in KFORMER_TRAIN and the sources in KFORMER_SOURCE.
 """
 
+import json
 import sys
 import unittest
 
@@ -197,6 +198,15 @@ class Refusals(PolicyTest):
             (self.LETTERS, "objective.beta=0.1", "'objective.beta' is for 'objective.kind' = \"dpo\", not \"grpo\""),
         ):
             self.assertIn(sentence, self.refused(keys, setting))
+
+    def test_dropout_of_an_adapter_that_goes_on(self):
+        self.train(self.LETTERS + "[adapter]\n", "output.adapter=out", "schedule.steps=1")
+        config = self.folder / "out/adapter_config.json"
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"lora_dropout": 0.25}))
+        keys = self.LETTERS + "[adapter]\npath = 'out'\n"
+        self.assertIn("the adapter of adapter.path has a dropout of 0.25, which would make the model that learns another one "
+                      "than the model that samples; set adapter.dropout = 0", self.train(keys, expect=1).stderr)
+        self.train(keys, "adapter.dropout=0.0", "schedule.steps=1")
 
     def test_rewards_are_checked_before_any_work(self):
         self.assertIn('no field "solution"', self.train("[[reward]]\nkind = 'exact_match'\nfield = 'solution'\n", expect=1).stderr)
