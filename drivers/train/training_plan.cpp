@@ -5,10 +5,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <filesystem>
 #include <limits>
 
 #include "decks/train/parallel_checks.hpp"
+#include "io/content_hash.hpp"
 #include "kformer/load/llama_config.hpp"
 #include "kformer/load/load_weights.hpp"
 #include "language_model/model_files.hpp"
@@ -106,10 +108,10 @@ LoraConfig adapters_of(const TrainDeck& deck, const TrainingPlan& plan) {
         "have; "
         "remove output.adapter_gguf");
   if (deck.policy && lora.dropout > 0)
-    throw NotSupported(fmt::format(
-        "kformer-train: the adapter of adapter.path has a dropout of {}, which would make the model that learns "
-        "another one than the model that samples; set adapter.dropout = 0",
-        lora.dropout));
+    throw NotSupported(
+        fmt::format("kformer-train: the adapter of adapter.path has a dropout of {}, which would make the "
+                    "model that learns another one than the model that samples; set adapter.dropout = 0",
+                    lora.dropout));
   return lora;
 }
 
@@ -125,6 +127,33 @@ FrozenWeights frozen_weights_of(const TrainDeck& deck, const TrainingPlan& plan)
         "output.adapter, which kformer-generate adds to expanded weights, or weights.keep_quantized = false",
         format_text(frozen.formats)));
   return frozen;
+}
+
+// Of a few bytes of each weight, so that it costs little: what trains a model changes all of them.
+std::string fingerprint_of(const Checkpoint& checkpoint) {
+  constexpr std::size_t parts = 4, most = 4096;
+  std::string text;
+  for (const auto& [name, shape] : model_tensor_shapes(checkpoint.model())) {
+    const CheckpointTensor* tensor = checkpoint.find(name);
+    if (tensor == nullptr) continue;
+    text += name;
+    for (std::size_t part = 0; part < parts; ++part) {
+      const auto rest = tensor->bytes.subspan(tensor->bytes.size() / parts * part);
+      text += Impl::hash_of(rest.first(std::min(most, rest.size()))).text();
+    }
+    checkpoint.release(name);
+  }
+  return Impl::hash_of(text).text();
+}
+
+std::string init_text(const InitTable& init) {
+  return fmt::format("{}, std {}, seed {}", name_of(init.scheme), init.std, init.seed);
+}
+
+// A checkpoint of the run has neither the weights below adapters nor those of the reference.
+std::string first_weights_of(const TrainDeck& deck, const TrainingPlan& plan) {
+  if (!deck.adapter && deck.objective.kind != ObjectiveKind::dpo) return {};
+  return plan.checkpoint ? fingerprint_of(*plan.checkpoint) : init_text(*deck.init);
 }
 
 GeneratorOptions sampler_of(const TrainDeck& deck, const TrainingPlan& plan) {
@@ -198,6 +227,7 @@ TrainingPlan plan_training(const TrainDeck& deck) {
   FrozenWeights frozen = frozen_weights_of(deck, plan);
   plan.task.trainer.layer.formats = std::move(frozen.formats);
   plan.task.staging_bytes = frozen.staging_bytes;
+  plan.first_weights = first_weights_of(deck, plan);
   if (deck.checkpoint)
     plan.task.checkpoints = CheckpointOptions{.folder = std::filesystem::absolute(deck.checkpoint->folder),
                                               .keep = deck.checkpoint->keep,
@@ -221,9 +251,19 @@ void add_policy(const TrainDeck& deck, std::map<std::string, std::string>& setti
                                    {"temperature", policy.temperature},
                                    {"top_p", policy.top_p}})
     settings[fmt::format("policy.{}", key)] = fmt::format("{}", value);
-  for (std::size_t i = 0; i < deck.rewards.size(); ++i)
-    settings[fmt::format("reward[{}]", i)] =
-        fmt::format("{} x {}", deck.rewards[i].weight, name_of(deck.rewards[i].kind));
+  settings["rewards"] = std::to_string(deck.rewards.size());
+  for (std::size_t i = 0; i < deck.rewards.size(); ++i) {
+    const RewardTable& reward = deck.rewards[i];
+    const std::map<std::string, std::string> keys{{"kind", std::string(name_of(reward.kind))},
+                                                  {"weight", fmt::format("{}", reward.weight)},
+                                                  {"field", reward.field},
+                                                  {"ignore_case", reward.ignore_case ? "true" : "false"},
+                                                  {"pattern", reward.pattern},
+                                                  {"target", std::to_string(reward.target)},
+                                                  {"unit", std::string(name_of(reward.unit))},
+                                                  {"command", nlohmann::json(reward.command).dump()}};
+    for (const auto& [key, value] : keys) settings[fmt::format("reward[{}].{}", i, key)] = value;
+  }
 }
 
 }  // namespace
@@ -241,6 +281,7 @@ std::map<std::string, std::string> identity_of(const TrainDeck& deck, const Trai
       {"run.seed", std::to_string(deck.run.seed)},
       {"adapter", adapter_text(plan.task.trainer.layer.lora)},
       {"quantised weights", formats.empty() ? "nothing" : format_text(formats)}};
+  if (!plan.first_weights.empty()) identity["first weights"] = plan.first_weights;
   if (deck.objective.kind == ObjectiveKind::dpo) {
     identity["objective.kind"] = name_of(deck.objective.kind);
     identity["objective.loss"] = name_of(*deck.objective.loss);
@@ -297,8 +338,6 @@ std::map<std::string, std::string> settings_of(const TrainDeck& deck) {
   if (deck.objective.kind == ObjectiveKind::dpo) {
     settings["objective.beta"] = fmt::format("{}", *deck.objective.beta);
     settings["objective.label_smoothing"] = fmt::format("{}", *deck.objective.label_smoothing);
-    // The reference is computed from them again.
-    if (!deck.adapter && deck.weights) settings["weights.path"] = deck.weights->path.string();
   }
   return settings;
 }
@@ -309,10 +348,8 @@ std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan) {
       static_cast<double>(plan.steps * b.sequences) / static_cast<double>(plan.data.train->size());
   std::string text = fmt::format("model       {} parameters: {}\n", plan.task.config.model_parameter_count(),
                                  model_text(plan.model));
-  text += fmt::format("weights     {}\n", plan.checkpoint
-                                              ? plan.checkpoint->folder().string()
-                                              : fmt::format("{}, std {}, seed {}", name_of(deck.init->scheme),
-                                                            deck.init->std, deck.init->seed));
+  text += fmt::format("weights     {}\n",
+                      plan.checkpoint ? plan.checkpoint->folder().string() : init_text(*deck.init));
   if (const WeightFormats& formats = plan.task.trainer.layer.formats; !formats.empty())
     text +=
         fmt::format("quantised   {} of {} projections stay so: {}\n", formats.size(),

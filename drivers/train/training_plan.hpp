@@ -30,6 +30,7 @@ struct TrainingPlan {
   std::vector<std::string> notes;            ///< what a user should know, a sentence each
   std::int64_t steps = 0;                    ///< of the training
   LearnerTask task;                          ///< all but `recompute`
+  std::string first_weights;                 ///< identifies what a resumed run needs of them; empty: nothing
 };
 
 /// Opens the checkpoint, the tokenizer and the data of a deck.

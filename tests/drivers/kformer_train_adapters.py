@@ -6,6 +6,7 @@ ctest runs this with the programs in KFORMER_TRAIN and KFORMER_GENERATE and the 
 
 import json
 import os
+import shutil
 import subprocess
 import unittest
 
@@ -187,6 +188,23 @@ class Adapters(AdapterTest):
         weights = [(self.folder / name / "adapter_model.safetensors").read_bytes() for name in ("out", "resumed")]
         self.assertEqual(*weights)
         self.train(keys + "[adapter.ranks]\nq = 3\n", "checkpoint.resume=true", "schedule.steps=6", expect=4)
+
+    def test_a_resumed_run_has_the_same_base(self):
+        keys, resume = "[adapter]\n[checkpoint]\nfolder = 'ck'\n", "checkpoint.resume=true"
+        self.train("", "output.model=other", "schedule.steps=1")
+        shutil.copytree(TINY, self.folder / "moved")
+        self.train(keys)
+        self.assertRegex(self.train(keys, resume, "weights.path=other", expect=4).stderr,
+                         r"\n  first weights: [0-9a-f]{32} in the checkpoint, [0-9a-f]{32} in this run\n")
+        self.assertNotIn("differs", self.train(keys, resume, "weights.path=moved").stdout)
+
+    def test_a_resumed_run_has_the_same_random_base(self):
+        self.SMALL = self.SMALL.replace(f'[weights]\npath = "{TINY}"\n', "[model]\nhidden_size = 32\nnum_attention_heads = 4\n"
+                                        "vocab_size = 258\nintermediate_size = 64\nnum_hidden_layers = 1\n")
+        keys = "[adapter]\n[checkpoint]\nfolder = 'ck'\n"
+        self.train(keys, "init.seed=1")
+        self.assertIn("\n  first weights: scaled, std 0.02, seed 1 in the checkpoint, scaled, std 0.02, seed 2 in this run\n",
+                      self.train(keys, "init.seed=2", "checkpoint.resume=true", expect=4).stderr)
 
     def test_dropout(self):
         keys = "[adapter]\n"

@@ -160,6 +160,16 @@ class Policies(PolicyTest):
         whole, resumed = ((self.folder / name / "model.safetensors").read_bytes() for name in ("whole", "resumed"))
         self.assertEqual(whole, resumed)
 
+    def test_a_resumed_run_says_which_rewards_are_others(self):
+        keys, resume = "[checkpoint]\nfolder = 'ck'\n", "checkpoint.resume=true"
+        note = "note: this run differs from the one it continues: "
+        self.train(self.LETTERS + keys)
+        self.assertIn(f"{note}reward[0].pattern was [a-k] and is [l-z]\n",
+                      self.train(self.LETTERS.replace("[a-k]", "[l-z]") + keys, resume).stdout)
+        self.assertIn(f"{note}rewards was 1 and is 2\n",
+                      self.train(self.LETTERS + "[[reward]]\nkind = 'length'\ntarget = 5\n" + keys, resume).stdout)
+        self.assertNotIn(note, self.train(self.LETTERS + keys, resume).stdout)
+
     def test_truncated_completions_may_not_count(self):
         self.train(self.LETTERS, "policy.mask_truncated=true", "policy.max_new_tokens=1", "schedule.steps=8")
         # A random model rarely ends a text by itself.

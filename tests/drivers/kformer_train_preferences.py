@@ -124,6 +124,12 @@ class Preferences(PreferenceTest):
         self.assertIn("note: this run differs from the one it continues: objective.beta was 0.1 and is 0.2",
                       self.train(keys, resume, "objective.beta=0.2").stdout)
 
+    def test_a_resumed_run_has_the_same_reference(self):
+        keys = "[checkpoint]\nfolder = 'ck'\n"
+        self.train(keys, "output.model=other")
+        self.assertIn("\n  first weights: ",
+                      self.train(keys, "checkpoint.resume=true", "weights.path=other", expect=4).stderr)
+
 
 @needs_h5py
 class Data(PreferenceTest):
