@@ -131,6 +131,7 @@ class LearnerOn final : public Learner {
   }
   void finish_checkpoints() override { m_checkpoints->finish(); }
   void restore(const TrainingCheckpoint& checkpoint, const TrainerState& state) override {
+    m_staging = {};  // unless weights were loaded below adapters, it is still there
     checkpoint.restore(m_exec, std::span<const NamedArray>(m_trainer.arrays()), *m_ledger,
                        m_trainer.stages() != nullptr);
     m_trainer.restore(state);
@@ -241,7 +242,7 @@ class LearnerOn final : public Learner {
   Trainer<Exec, T> m_trainer;
   std::optional<Sampler<Exec, T>> m_sampler;
   std::optional<CheckpointWriter<Exec>> m_checkpoints;
-  MemoryBlock<memory_space> m_staging;  // until the weights are loaded
+  MemoryBlock<memory_space> m_staging;  // until the weights are there
   BlockMatrix<memory_space, T> m_logits;
   MemoryBlock<memory_space> m_logits_block;
 };

@@ -246,6 +246,21 @@ class DividedModels(GridsTest):
                     peak = int(memory["peak_total_bytes"][::ranks // stages].max())
                 self.assertEqual(self.planned(table, "true" if model else "false", *grid), peak)
 
+    def test_a_resumed_run_needs_no_more_memory(self):
+        keys = KEYS + '[checkpoint]\nfolder = "saved"\nevery_steps = 2\n'
+        for grid in ((1, 1, 2, 0), (1, 1, 1, 0, 2)):
+            with self.subTest(grid=grid):
+                shutil.rmtree(self.folder / "saved", ignore_errors=True)
+                settings = (*self.parallel(*grid), 'output.model="model"')
+                self.train_on(self.ranks(grid), keys, *settings)
+                for path in (self.folder / "saved").glob("step-00000006*"):
+                    path.unlink()
+                self.assertIn("resumed after step 4",
+                              self.train_on(self.ranks(grid), keys, *settings, "checkpoint.resume=true"))
+                with h5py.File(self.folder / "deck.h5") as file:
+                    memory = file["memory/ranks"]
+                    self.assertEqual(memory["predicted_bytes"][()].tolist(), memory["peak_bytes"][()].tolist())
+
     def planned(self, table, model, data, context, tensor, zero, *pipeline):
         divided = dict(zip(("pipeline", "schedule", "parts", "sequence"), pipeline))
         (self.folder / "plan.toml").write_text(
