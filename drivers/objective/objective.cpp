@@ -18,7 +18,8 @@ class TokenObjective final : public TrainingObjective {
     for (const TokenSequence& s : batch.sequences)
       targets += std::ranges::count_if(s.targets, [](std::int32_t id) { return id >= 0; });
     if (targets == 0) return {};
-    return {.weight = static_cast<double>(targets), .loss = learner.evaluate(batch.sequences), .figures = {}};
+    const auto count = static_cast<double>(targets);
+    return {.loss = {learner.evaluate(batch.sequences) * count, count}, .figures = {}};
   }
 };
 

@@ -40,11 +40,26 @@ struct ObjectiveStep : StepReport {
   Figures figures;  ///< of its sequences, before the update
 };
 
+/// A part of a mean. Not every figure is of all that is judged: a program may have no reward for a completion.
+struct PartialMean {
+  double sum = 0;                              ///< of those that have a value
+  double count = 0;                            ///< of them
+  double mean() const { return sum / count; }  ///< NaN without any
+  /// Takes in another part.
+  PartialMean& operator+=(const PartialMean& other) {
+    sum += other.sum;
+    count += other.count;
+    return *this;
+  }
+};
+
+/// Parts of what an objective measures besides its loss, by name.
+using PartialFigures = std::map<std::string, PartialMean>;
+
 /// What an objective says of validation data.
 struct Judgement {
-  double weight = 0;  ///< target tokens or pairs; 0: there is nothing to judge
-  double loss = 0;    ///< mean over them
-  Figures figures;    ///< likewise
+  PartialMean loss;        ///< of target tokens, pairs or completions with a reward
+  PartialFigures figures;  ///< each of those that have it
 };
 
 /// The loss of a training, and what belongs to it.

@@ -23,15 +23,12 @@ constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
 // Completions for evaluation draw from streams that no training reaches.
 constexpr std::int64_t evaluation_streams = std::int64_t(1) << 48;
 
-double mean(std::span<const double> values) {
-  double sum = 0;
-  std::int64_t count = 0;
+// Of those that are not NaN.
+PartialMean partial_mean(std::span<const double> values) {
+  PartialMean part;
   for (const double v : values)
-    if (!std::isnan(v)) {
-      sum += v;
-      ++count;
-    }
-  return count > 0 ? sum / static_cast<double>(count) : unknown;
+    if (!std::isnan(v)) part += {v, 1};
+  return part;
 }
 
 /// How completions did.
@@ -40,11 +37,6 @@ struct Scores {
   std::vector<std::vector<double>> each{};  ///< by reward
   double tokens = 0;                        ///< of all completions
   double truncated = 0;                     ///< completions that `max_new_tokens` cut off
-
-  /// Of a number that is summed over the completions.
-  double mean_of(double sum) const {
-    return sum / static_cast<double>(std::max<std::size_t>(1, rewards.size()));
-  }
 };
 
 /// Completions of the model, and what they were rewarded with.
@@ -132,9 +124,9 @@ class PolicyObjective final : public TrainingObjective {
     };
     ObjectiveStep result{learner.step(m_samples.sequences, objective)};
     statistics = of_step(statistics);
-    result.figures = figures_of(m_scores);
-    result.figures["equal_groups"] =
-        m_scores.mean_of(static_cast<double>(m_advantages.equal_groups * m_policy.group_size));
+    for (const auto& [name, part] : figures_of(m_scores)) result.figures[name] = part.mean();
+    result.figures["equal_groups"] = static_cast<double>(m_advantages.equal_groups * m_policy.group_size) /
+                                     static_cast<double>(m_scores.rewards.size());
     result.figures["ratio"] = statistics.mean_ratio();
     result.figures["clip_low"] = statistics.low_clip_fraction();
     result.figures["clip_high"] = statistics.high_clip_fraction();
@@ -148,13 +140,10 @@ class PolicyObjective final : public TrainingObjective {
   Judgement judge(Learner& learner, const SequenceBatch& batch) override {
     const Samples samples =
         sample(learner, batch, *m_validation, 1, evaluation_streams + batch.indices.front());
-    Figures figures = figures_of(samples.scores);
-    const double reward = figures.at("reward");
-    if (std::isnan(reward)) return {};
-    for (const FigureColumn& column : m_columns) figures.try_emplace(column.name, unknown);
-    return {.weight = static_cast<double>(samples.scores.rewards.size()),
-            .loss = -reward,
-            .figures = std::move(figures)};
+    PartialFigures figures = figures_of(samples.scores);
+    const PartialMean reward = figures.at("reward");
+    for (const FigureColumn& column : m_columns) figures.try_emplace(column.name);
+    return {.loss = {-reward.sum, reward.count}, .figures = std::move(figures)};
   }
 
  private:
@@ -247,11 +236,13 @@ class PolicyObjective final : public TrainingObjective {
     for (std::size_t i = 0; i < score.each.size(); ++i) samples.scores.each[i].push_back(score.each[i]);
   }
 
-  Figures figures_of(const Scores& scores) const {
-    Figures figures{{"reward", mean(scores.rewards)},
-                    {"completion_tokens", scores.mean_of(scores.tokens)},
-                    {"truncated", scores.mean_of(scores.truncated)}};
-    for (std::size_t i = 0; i < m_reward_names.size(); ++i) figures[m_reward_names[i]] = mean(scores.each[i]);
+  PartialFigures figures_of(const Scores& scores) const {
+    const auto completions = static_cast<double>(scores.rewards.size());
+    PartialFigures figures{{"reward", partial_mean(scores.rewards)},
+                           {"completion_tokens", {scores.tokens, completions}},
+                           {"truncated", {scores.truncated, completions}}};
+    for (std::size_t i = 0; i < m_reward_names.size(); ++i)
+      figures[m_reward_names[i]] = partial_mean(scores.each[i]);
     return figures;
   }
 

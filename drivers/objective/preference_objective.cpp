@@ -100,9 +100,11 @@ class PairObjective final : public TrainingObjective {
     PreferenceObjective objective(references(learner, batch, m_validation), m_options);
     objective(0, learner.log_probabilities(batch.sequences, AdapterUse::on));
     const PreferenceLoss& result = objective.result();
-    return {.weight = static_cast<double>(result.pairs.size()),
-            .loss = result.loss,
-            .figures = figures_of(means_of(result))};
+    const auto pairs = static_cast<double>(result.pairs.size());
+    Judgement judgement{.loss = {result.loss * pairs, pairs}, .figures = {}};
+    for (const auto& [name, mean] : figures_of(means_of(result)))
+      judgement.figures[name] = {mean * pairs, pairs};
+    return judgement;
   }
 
  private:

@@ -128,8 +128,8 @@ class TrainingRun {
     const std::int64_t wanted = m_deck.evaluation->sequences;
     const std::int64_t count = wanted > 0 ? std::min(wanted, data.size()) : data.size();
     const std::int64_t part = m_deck.batch.micro_batch;
-    double loss = 0, weight = 0;
-    Figures figures;
+    PartialMean loss;
+    PartialFigures figures;
     // One part for each model, in turns; all ranks add up all of them in their order.
     for (std::int64_t first = 0; first < count; first += part * m_loop.grid->shape().data) {
       if (stops()) return;
@@ -142,18 +142,16 @@ class TrainingRun {
       Judgement judgement;
       if (!m_indices.empty()) judgement = m_loop.objective->judge(*m_loop.learner, read(data, size));
       for (const Judgement& one : all_of(judgement)) {
-        if (one.weight == 0) continue;
-        weight += one.weight;
-        loss += one.loss * one.weight;
-        for (const auto& [name, value] : one.figures) figures[name] += value * one.weight;
+        loss += one.loss;
+        for (const auto& [name, figure] : one.figures) figures[name] += figure;
       }
     }
-    for (auto& [name, sum] : figures) sum /= weight;
-    EvaluationRecord record{done(), loss / weight, seconds_since(begin), std::move(figures)};
+    EvaluationRecord record{done(), loss.mean(), seconds_since(begin), {}};
+    for (const auto& [name, figure] : figures) record.figures[name] = figure.mean();
     m_saved = false;
     m_loop.results->add(record);
     m_loop.progress->say(fmt::format("evaluation after step {}: loss {:.4f}{} of {} {} in {:.3g} s",
-                                     record.step, record.loss, figures_text(record.figures), weight,
+                                     record.step, record.loss, figures_text(record.figures), loss.count,
                                      data.prompts() != nullptr ? "completions"
                                      : data.together() == 2    ? "pairs"
                                                                : "tokens",
@@ -167,18 +165,26 @@ class TrainingRun {
     if (m_loop.ranks->size() == 1) return {own};
     const GridIndex& place = m_loop.grid->place();
     const bool counts = place.tensor == 0 && place.context == 0 && place.pipeline == 0;
-    std::vector<double> numbers{counts ? own.weight : 0, own.loss};
+    std::vector<double> numbers;
+    const auto add = [&](const PartialMean& part) {
+      numbers.push_back(counts ? part.sum : 0);
+      numbers.push_back(counts ? part.count : 0);
+    };
+    add(own.loss);
     for (const FigureColumn& figure : m_loop.objective->figures()) {
-      const auto place = own.figures.find(figure.name);
-      numbers.push_back(place == own.figures.end() ? 0 : place->second);
+      const auto found = own.figures.find(figure.name);
+      add(found == own.figures.end() ? PartialMean() : found->second);
     }
     const auto all = m_loop.ranks->gather(numbers, "an evaluation");
     std::vector<Judgement> judgements;
+    const auto take = [](auto& at) {
+      const double sum = *at++, count = *at++;
+      return PartialMean{sum, count};
+    };
     for (auto at = all.begin(); at != all.end();) {
       Judgement& one = judgements.emplace_back();
-      one.weight = *at++;
-      one.loss = *at++;
-      for (const FigureColumn& figure : m_loop.objective->figures()) one.figures[figure.name] = *at++;
+      one.loss = take(at);
+      for (const FigureColumn& figure : m_loop.objective->figures()) one.figures[figure.name] = take(at);
     }
     return judgements;
   }

@@ -147,6 +147,27 @@ class Policies(PolicyTest):
         self.assertEqual(self.column("equal_groups").tolist(), [1] * 4)
         self.assertEqual(self.column("gradient_norm").tolist(), [0] * 4)
 
+    def test_evaluations_are_of_what_a_program_can_judge(self):
+        (self.folder / "judge.py").write_text(
+            "import json, sys\n"
+            "for line in sys.stdin:\n"
+            "    answer = json.loads(line)['answer']\n"
+            "    print(json.dumps({'reward': None if answer == 9 else answer}), flush=True)\n")
+        judge = f"[evaluation]\n[[reward]]\nkind = 'program'\ncommand = ['{sys.executable}', 'judge.py']\n"
+        lines = [json.dumps({"prompt": "a", "answer": answer}) for answer in (1, 9, 0, 0, 9, 9, 2, 9)]
+        (self.folder / "validation.jsonl").write_text("\n".join(lines) + "\n")
+        runs = []
+        for size in (1, 2, 4, 8):
+            done = self.train(judge, "data.validation='validation.jsonl'", f"batch.micro_batch={size}", "schedule.steps=1")
+            self.assertIn(" of 4 completions in ", done.stdout)
+            runs.append([self.column(name, "evaluations")[0] for name in ("reward", "loss", "completion_tokens", "truncated")])
+        for run in runs:
+            self.assertAlmostEqual(run[0], 3 / 4)
+            self.assertAlmostEqual(run[1], -3 / 4)
+            np.testing.assert_allclose(run, runs[0], rtol=1e-12)
+        self.train(judge + self.LETTERS, "data.validation='validation.jsonl'", "batch.micro_batch=1", "schedule.steps=1")
+        self.assertAlmostEqual(self.column("reward_1_program", "evaluations")[0], 3 / 4)
+
     def test_a_resumed_run_gives_the_same_bits(self):
         keys = self.LETTERS + "[checkpoint]\nfolder = 'ck'\nevery_steps = 2\n"
         self.train(keys, "output.model=whole", "checkpoint.folder=ck-whole", "policy.updates=2", "schedule.steps=6")
