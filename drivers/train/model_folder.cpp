@@ -65,6 +65,14 @@ std::string config_text(const LanguageModelTable& model, DType dtype) {
   return config.dump(2) + "\n";
 }
 
+// The configuration, without which a folder is not an adapter, goes first and comes last.
+void install_adapter(const fs::path& staging, const fs::path& folder) {
+  fs::remove(folder / adapter_config_name);
+  fs::remove(folder / gguf_adapter_name);  // it would be another one's
+  for (const char* name : {adapter_weights_name, gguf_adapter_name, adapter_config_name})
+    if (fs::exists(staging / name)) fs::rename(staging / name, folder / name);
+}
+
 }  // namespace
 
 ModelFolder::ModelFolder(std::string key, fs::path path, bool replace,
@@ -102,17 +110,12 @@ void ModelFolder::try_out() {
   if (made) fs::remove(m_path, ignored);
 }
 
-void ModelFolder::write(Learner& learner, const LanguageModelTable& model, DType dtype,
-                        const TokenizerFiles& tokenizer) const {
-  const std::string config = config_text(model, dtype);
+void ModelFolder::with_staging(const std::function<void()>& make) const {
   std::error_code ignored;
   try {
     fs::remove_all(staging());
     fs::create_directories(staging());
-    learner.save_weights(staging() / weights_name);
-    write_file(staging() / config_name, std::as_bytes(std::span(config)));
-    for (const auto& [name, from] : tokenizer.files) write_file(staging() / name, Impl::map_file(from).bytes());
-    Impl::install_checkpoint(staging(), m_path, tokenizer.files.empty());
+    make();
     fs::remove_all(staging());
   } catch (const fs::filesystem_error& error) {
     fs::remove_all(staging(), ignored);
@@ -123,16 +126,23 @@ void ModelFolder::write(Learner& learner, const LanguageModelTable& model, DType
   }
 }
 
+void ModelFolder::write(Learner& learner, const LanguageModelTable& model, DType dtype,
+                        const TokenizerFiles& tokenizer) const {
+  const std::string config = config_text(model, dtype);
+  with_staging([&] {
+    learner.save_weights(staging() / weights_name);
+    write_file(staging() / config_name, std::as_bytes(std::span(config)));
+    for (const auto& [name, from] : tokenizer.files) write_file(staging() / name, Impl::map_file(from).bytes());
+    Impl::install_checkpoint(staging(), m_path, tokenizer.files.empty());
+  });
+}
+
 void ModelFolder::write_adapter(Learner& learner, const AdapterDescription& description, bool gguf) const {
-  try {
-    fs::create_directories(m_path);
-    fs::remove(m_path / adapter_config_name);
-    fs::remove(m_path / gguf_adapter_name);  // it would be another one's
-    if (gguf) learner.save_gguf_adapter(m_path / gguf_adapter_name);
-    learner.save_adapter(m_path, description);
-  } catch (const fs::filesystem_error& error) {
-    refuse(m_key, m_path, "cannot be written: " + error.code().message());
-  }
+  with_staging([&] {
+    if (gguf) learner.save_gguf_adapter(staging() / gguf_adapter_name);
+    learner.save_adapter(staging(), description);
+    install_adapter(staging(), m_path);
+  });
 }
 
 }  // namespace kformer::drivers

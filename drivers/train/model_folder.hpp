@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -38,15 +39,17 @@ class ModelFolder {
   void write(Learner& learner, const LanguageModelTable& model, DType dtype,
              const TokenizerFiles& tokenizer) const;
 
-  /// Writes an adapter in PEFT's layout, each file atomically, the configuration last.
+  /// Writes an adapter in PEFT's layout, in the same way; meanwhile adapter_config.json is absent.
   /// \param gguf whether to write it for llama.cpp, too: `adapter.gguf`
-  /// \throws FileError naming the file and the reason
+  /// \throws FileError naming the file and the reason; if a file cannot be made, an existing adapter is as it was
   void write_adapter(Learner& learner, const AdapterDescription& description, bool gguf) const;
 
   const std::filesystem::path& path() const { return m_path; }
 
  private:
   std::filesystem::path staging() const;
+  // `make` writes files into staging() and moves them. Removes what is left of them.
+  void with_staging(const std::function<void()>& make) const;
 
   std::string m_key;
   std::filesystem::path m_path;

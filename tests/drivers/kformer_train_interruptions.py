@@ -236,19 +236,34 @@ class Interruption(TrainTest):
         self.uninterrupted()
         self.check_equal()
 
+    def run_with_small_files(self, *arguments):
+        """It fails for that: files have at most 300,000 bytes, enough for results."""
+        def small_files():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+        done = subprocess.run([self.PROGRAM, "deck.toml", *arguments], cwd=self.folder, capture_output=True, text=True,
+                              errors="replace", preexec_fn=small_files)
+        self.assertEqual(done.returncode, 4, done.stdout + done.stderr)
+        return done.stderr
+
     def test_a_full_disk_ends_the_run_and_leaves_the_last_good_checkpoint(self):
         self.run_driver("deck.toml", "--set", "schedule.kind=constant", "--set", "schedule.steps=10")
         before = {path.name: path.read_bytes() for path in self.checkpoints()}
-        limit = 300_000  # less than a checkpoint, more than results
-
-        def small_files():
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-        done = subprocess.run([self.PROGRAM, "deck.toml", "--set", "schedule.kind=constant"], cwd=self.folder,
-                              capture_output=True, text=True, errors="replace", preexec_fn=small_files)
-        self.assertEqual(done.returncode, 4, done.stdout + done.stderr)
-        self.assertRegex(done.stderr, r"error: .*step-\d+\.safetensors")
+        self.assertRegex(self.run_with_small_files("--set", "schedule.kind=constant"), r"error: .*step-\d+\.safetensors")
         self.assertEqual({path.name: path.read_bytes() for path in self.checkpoints()}, before)
+
+    def test_a_full_disk_leaves_the_adapter_that_was_there(self):
+        self.deck(f'[data]\ntrain = ["{TEXT}"]\ncache = ""\n[schedule]\nsteps = 1\n[precision]\nstorage = "f64"\n'
+                  '[adapter]\nrank = 32\n[output]\nadapter = "adapter"\nadapter_gguf = true\noverwrite = true\n')
+
+        def adapter():
+            return {path.name: path.read_bytes() for path in (self.folder / "adapter").iterdir()}
+        self.run_driver("deck.toml")
+        before = adapter()
+        self.assertEqual(sorted(before), ["adapter.gguf", "adapter_config.json", "adapter_model.safetensors"])
+        for setting in ("output.adapter_gguf=true", "output.adapter_gguf=false"):
+            self.assertRegex(self.run_with_small_files("--set", setting, "--set", "run.seed=2"), r"error: .*adapter")
+            self.assertEqual(adapter(), before)
 
     def test_a_disk_that_is_full_until_there_is_more_room(self):
         """Every size of the disk fails at another place; with enough room the run goes on where it can."""
