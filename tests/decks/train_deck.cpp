@@ -122,12 +122,16 @@ BOOST_AUTO_TEST_CASE(every_key_is_read) {
 
 BOOST_AUTO_TEST_CASE(the_resolved_deck_means_the_same) {
   put_files();
-  for (const std::string& text : {good, full, pairs, prompts}) {
+  const std::string adapter = good + "[adapter]\nseed = 3\nlearning_rate_ratio = 2\ndropout = 0.5\n";
+  for (const std::string& text :
+       {good, full, pairs, prompts, adapter + "path = \"a\"\n",
+        adapter + "targets = [\"q\", \"v\"]\nrank = 3\nalpha = 5\ndora = true\n[adapter.ranks]\nq = 2\n"}) {
     const auto deck = load(text);
     const auto again = load(deck.record.resolved);
     BOOST_TEST(again.record.resolved == deck.record.resolved);
     BOOST_TEST((again.run == deck.run && again.output == deck.output && again.weights == deck.weights));
     BOOST_TEST((again.model == deck.model && again.init == deck.init && again.tokenizer == deck.tokenizer));
+    BOOST_TEST((again.adapter == deck.adapter));
     BOOST_TEST((again.data == deck.data && again.batch == deck.batch && again.precision == deck.precision));
     BOOST_TEST((again.optimizer == deck.optimizer && again.schedule == deck.schedule));
     BOOST_TEST((again.memory == deck.memory && again.checkpoint == deck.checkpoint));
@@ -289,6 +293,13 @@ BOOST_AUTO_TEST_CASE(an_adapter_can_learn) {
   BOOST_TEST(contains(faults(good, {"adapter.alpha=0"}), "'adapter.alpha' must be a number in (0, 1e+38]"));
   BOOST_TEST(contains(faults(good, {"adapter.learning_rate_ratio=0"}),
                       "'adapter.learning_rate_ratio' must be a number in (0, 1e+38]"));
+}
+
+BOOST_AUTO_TEST_CASE(a_folder_says_what_its_adapter_is) {
+  for (const char* key : {"targets=q", "rank=2", "ranks.q=2", "alpha=3", "rank_stabilized=true", "dora=true"})
+    BOOST_TEST(contains(faults(good, {"adapter.path=\"a\"", std::string("adapter.") + key}),
+                        "is for a new adapter, but 'adapter.path' names one; remove it"),
+               key);
 }
 
 BOOST_AUTO_TEST_CASE(contradictions_are_reported_with_their_place) {

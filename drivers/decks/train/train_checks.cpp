@@ -369,13 +369,19 @@ class TrainCheck {
 }  // namespace
 
 void check_adapter(const AdapterTable& table, const LoadedDeck& loaded, Diagnostics& diagnostics) {
-  const auto given = [&](const char* key) { return has(loaded, {"adapter", key}); };
   const auto error = [&](const char* key, std::string message) {
     diagnostics.error(place_of(loaded, {"adapter", key}), std::move(message));
   };
+  // By their values, for the resolved deck has all keys.
+  const AdapterTable defaults;
   if (!table.path.empty())
-    for (const char* key : {"targets", "rank", "ranks", "alpha", "rank_stabilized", "dora", "seed"})
-      if (given(key))
+    for (const auto& [key, other] : {std::pair{"targets", table.targets != defaults.targets},
+                                     {"rank", table.rank != defaults.rank},
+                                     {"ranks", table.ranks != defaults.ranks},
+                                     {"alpha", table.alpha != defaults.alpha},
+                                     {"rank_stabilized", table.rank_stabilized},
+                                     {"dora", table.dora}})
+      if (other)
         error(key,
               fmt::format("'adapter.{}' is for a new adapter, but 'adapter.path' names one; remove it", key));
   if (std::ranges::count(table.targets, AdapterTarget::all) > 0 && table.targets.size() > 1)
