@@ -36,12 +36,15 @@ bool too_many(std::int64_t a, std::int64_t b) {
   return b != 0 && a > std::numeric_limits<std::int64_t>::max() / b;
 }
 
+// Steps that learn from the same sequences.
+std::int64_t updates_of(const TrainDeck& deck) { return deck.policy ? deck.policy->updates : 1; }
+
 std::int64_t steps_of(const TrainDeck& deck, const SequenceSource& data) {
   const BatchTable& b = deck.batch;
   if (deck.schedule.epochs && too_many(*deck.schedule.epochs, data.size()))
     throw DeckError(fmt::format("error: 'schedule.epochs' = {} of {} sequences are more than can be counted",
                                 *deck.schedule.epochs, data.size()));
-  const std::int64_t updates = deck.policy ? deck.policy->updates : 1,
+  const std::int64_t updates = updates_of(deck),
                      batches = deck.schedule.epochs ? *deck.schedule.epochs * data.size() / b.sequences : 0;
   if (too_many(batches, updates))
     throw DeckError(fmt::format(
@@ -344,8 +347,8 @@ std::map<std::string, std::string> settings_of(const TrainDeck& deck) {
 
 std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan) {
   const BatchTable& b = deck.batch;
-  const double epochs =
-      static_cast<double>(plan.steps * b.sequences) / static_cast<double>(plan.data.train->size());
+  const double epochs = static_cast<double>(plan.steps / updates_of(deck) * b.sequences) /
+                        static_cast<double>(plan.data.train->size());
   std::string text = fmt::format("model       {} parameters: {}\n", plan.task.config.model_parameter_count(),
                                  model_text(plan.model));
   text += fmt::format("weights     {}\n",

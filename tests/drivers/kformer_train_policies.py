@@ -98,6 +98,12 @@ class Policies(PolicyTest):
         self.assertTrue(np.isnan(unequal[1::2]).all())
         self.assertGreater((self.column("clip_low") + self.column("clip_high")).max(), 0)
 
+    def test_several_updates_are_of_one_epoch(self):
+        self.SMALL = self.SMALL.replace("steps = 4\n", "epochs = 1\n")
+        for updates, steps in ((1, 2), (3, 6)):
+            self.assertIn(f"steps       {steps} of 16 sequences of 24 tokens, 1 epochs, ",
+                          self.train(self.LETTERS, f"policy.updates={updates}", arguments=["--dry-run"]).stdout)
+
     def test_completions_do_not_depend_on_how_they_are_computed(self):
         runs = []
         for settings in ((), ("policy.sample_batch=4",), ("policy.sample_batch=1",), ("batch.micro_batch=16",)):
