@@ -14,6 +14,7 @@
 #include "app/session.hpp"
 #include "app/start_kokkos.hpp"
 #include "app/stop.hpp"
+#include "kformer/core/error.hpp"
 #include "measure/spaces.hpp"
 #include "merge/logit_difference.hpp"
 #include "objective/objective.hpp"
@@ -45,6 +46,12 @@ std::optional<ModelFolder> folder_of(const char* key, const std::string& folder,
       {here, "the working directory"}};
   if (deck.checkpoint) others.emplace_back(here / deck.checkpoint->folder, "the folder of the checkpoints");
   return ModelFolder(key, folder, replace, others);
+}
+
+void require_own_folders(const OutputFolders& folders) {
+  if (folders.model && folders.adapter && folders.model->path() == folders.adapter->path())
+    throw FileError(fmt::format("output.adapter '{}' is the folder of output.model, too; name one for each",
+                                folders.adapter->path().string()));
 }
 
 // The keys that are more than 1, or `data`.
@@ -82,6 +89,7 @@ int run(const CommandLine& line, const TrainDeck& deck, Ranks& ranks) {
   if (ranks.is_first())
     folders = {folder_of("model", deck.output.model, line, deck, output.overwrite),
                folder_of("adapter", deck.output.adapter, line, deck, output.overwrite)};
+  require_own_folders(folders);
   if (line.dry_run) {
     // The code that runs counts the memory, and it needs the execution space for the sizes of workspaces.
     require_device();

@@ -130,6 +130,14 @@ class ForeignFiles(FolderTest):
         self.check_note("out")
         self.assertNotEqual(self.contents("out")["model.safetensors"], before["model.safetensors"])
 
+    def test_a_model_and_an_adapter_have_a_folder_each(self):
+        self.deck("[adapter]\n")
+        for arguments in ([], ["--dry-run"]):
+            done = self.train("output.model=out", f"output.adapter={self.folder}/./out/", arguments=arguments, expect=4)
+            self.assertRegex(done.stderr, r"output\.adapter '[^']*/out' is the folder of output\.model, too; name one for each")
+        self.assertEqual(self.files(), ["deck.toml"])
+        self.train("output.model=out", "output.adapter=out/adapter")
+
     def test_a_folder_that_holds_more_than_the_model_is_refused_before_the_training(self):
         self.deck("")
         for settings, reason in (
