@@ -73,6 +73,11 @@ BOOST_AUTO_TEST_CASE(letters_of_any_case) {
   BOOST_TEST(reward_of(exact, R"("\u00c9T\u00c9")", "\xC3\xA9t\xC3\xA9") == 1);
   BOOST_TEST(reward_of(exact, R"("Paris")", "Paris, Paris") == 0);
   BOOST_TEST(reward_of(exact, R"("Paris")", "to Paris") == 0);
+  // A search looks at a part of the text after another; none of them begins the text but the first.
+  for (std::size_t before = 1; before <= 40; ++before)
+    BOOST_TEST(reward_of(exact, R"("Paris")", std::string(before, ':') + "Paris") == 0);
+  BOOST_TEST(reward_of(exact, R"("Paris")", "\xFFParis") == 0);
+  BOOST_TEST(reward_of(exact, R"("Paris")", "Paris\xFF") == 0);
   BOOST_TEST(reward_of(exact, R"("a")", "a\n\nb") == 0);
   BOOST_TEST(reward_of(exact, R"("")", "") == 1);
   BOOST_TEST(reward_of(exact, "\"(.*)\"", "abc") == 0);  // it is no pattern

@@ -41,10 +41,12 @@ Search Search::pattern(std::string_view expression, bool ignore_case) {
 }
 
 Search Search::text(std::string_view text, bool whole) {
-  return {text, PCRE2_LITERAL | PCRE2_CASELESS | (whole ? PCRE2_ANCHORED | PCRE2_ENDANCHORED : 0)};
+  // Not PCRE2_ANCHORED, which means the start of each part of a search.
+  return {text, PCRE2_LITERAL | PCRE2_CASELESS, whole};
 }
 
-Search::Search(std::string_view expression, std::uint32_t options) : m_expression(expression) {
+Search::Search(std::string_view expression, std::uint32_t options, bool whole)
+    : m_expression(expression), m_whole(whole) {
   int error = 0;
   PCRE2_SIZE place = 0;
   pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(m_expression.data()), m_expression.size(),
@@ -76,7 +78,10 @@ bool Search::is_in(std::string_view text) const {
     };
     int found = search(0);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = search(PCRE2_NO_JIT);
-    if (found >= 0) return true;
+    if (found >= 0) {
+      const PCRE2_SIZE* place = pcre2_get_ovector_pointer(data.get());
+      return !m_whole || (place[0] == 0 && place[1] == text.size());
+    }
     const bool late = processor_time() > end;
     if (found != PCRE2_ERROR_NOMATCH || late)
       throw RewardError(

@@ -21,10 +21,11 @@ class Search {
   bool is_in(std::string_view text) const;
 
  private:
-  Search(std::string_view expression, std::uint32_t options);
+  Search(std::string_view expression, std::uint32_t options, bool whole = false);
 
   std::string m_expression;
   std::shared_ptr<const void> m_code;
+  bool m_whole = false;  ///< what is found must be all that is searched
 };
 
 }  // namespace kformer::Impl::data
