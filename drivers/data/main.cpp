@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <cstdio>
+#include <optional>
 
 #include "app/program.hpp"
 #include "data/options.hpp"
@@ -18,9 +19,9 @@ std::unique_ptr<const Tokenizer> tokenizer_of(const DataCommand& command) {
   return nullptr;
 }
 
-ChatTemplate chat_template(const Tokenizer& tokenizer) {
+ChatTemplate chat_template(const Tokenizer& tokenizer, std::optional<ChatStyle> style) {
   try {
-    return ChatTemplate::recognise(tokenizer.chat_template());
+    return chat_template_of(tokenizer, style);
   } catch (const NotSupported& error) {
     throw NotSupported(fmt::format("{}; --chat-style says how conversations are written", error.what()));
   }
@@ -29,8 +30,8 @@ ChatTemplate chat_template(const Tokenizer& tokenizer) {
 int run(const DataCommand& command) {
   const auto tokenizer = tokenizer_of(command);
   DataOptions options = command.data;
-  if (options.format == DataFormat::chat && tokenizer && !options.chat)
-    options.chat = chat_template(*tokenizer);
+  if (options.format == DataFormat::chat && tokenizer)
+    options.chat = chat_template(*tokenizer, command.chat_style);
   const TokenDataset data = tokenizer ? TokenDataset::open(options, *tokenizer) : TokenDataset::open(options);
   fmt::print("{}", report_text(data, options));
   if (!command.inspect) {

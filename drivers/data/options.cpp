@@ -78,7 +78,7 @@ struct Shared {
   void finish(const CLI::App& app) {
     DataOptions& data = command.data;
     const bool synthetic = data.format == DataFormat::synthetic;
-    if (app.count("--chat-style") > 0) data.chat = ChatTemplate{style};
+    if (app.count("--chat-style") > 0) command.chat_style = style;
     if (app.count("--cache") > 0) data.cache = cache;
     if (no_cache) data.cache = "";
     if (!command.tokenizer_path.empty() || tokenizer == TokenizerFormat::byte) command.tokenizer = tokenizer;

@@ -17,6 +17,7 @@ struct DataCommand {
   DataOptions data;                          ///< files, format, packing, cache
   std::optional<TokenizerFormat> tokenizer;  ///< none: no tokenizer is given
   std::filesystem::path tokenizer_path;      ///< of the tokenizer
+  std::optional<ChatStyle> chat_style;       ///< none: as the tokenizer says
   std::vector<std::int64_t> sequences;       ///< inspect: those to show
 };
 

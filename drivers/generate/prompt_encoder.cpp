@@ -24,7 +24,7 @@ PromptEncoder::PromptEncoder(std::unique_ptr<const Tokenizer> tokenizer, const T
 
 ChatTemplate PromptEncoder::chat_template() const {
   try {
-    return ChatTemplate::recognise(m_tokenizer->chat_template());
+    return chat_template_of(*m_tokenizer);
   } catch (const NotSupported& error) {
     throw NotSupported(fmt::format("{}; write the prompt out instead", error.what()));
   }

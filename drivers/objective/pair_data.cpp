@@ -51,7 +51,7 @@ class PairData final : public SequenceSource {
 std::unique_ptr<SequenceSource> open_pairs(const TrainDeck& deck, const LanguageModelTable& model,
                                            const Tokenizer& tokenizer,
                                            const std::vector<std::filesystem::path>& files) {
-  auto options = line_options<PreferenceDataOptions>(deck, model, files);
+  auto options = line_options<PreferenceDataOptions>(deck, model, tokenizer, files);
   options.max_tokens = deck.batch.seq_len;
   options.truncation = *deck.data.truncation;
   return std::make_unique<PairData>(PreferenceDataset::open(options, tokenizer), deck.batch.seq_len);

@@ -38,7 +38,7 @@ std::unique_ptr<SequenceSource> open_prompts(const TrainDeck& deck, const Langua
                                              const Tokenizer& tokenizer,
                                              const std::vector<std::filesystem::path>& files,
                                              std::int64_t group_size) {
-  auto options = line_options<PromptDataOptions>(deck, model, files);
+  auto options = line_options<PromptDataOptions>(deck, model, tokenizer, files);
   options.max_tokens = deck.batch.seq_len - deck.policy->max_new_tokens;
   return std::make_unique<PromptData>(PromptDataset::open(options, tokenizer), group_size);
 }

@@ -52,9 +52,8 @@ DataOptions data_options(const TrainDeck& deck, const LanguageModelTable& model)
 }
 
 ChatTemplate chat_template(const DataTable& table, const Tokenizer& tokenizer) {
-  if (table.chat_style) return {.style = *table.chat_style};
   try {
-    return ChatTemplate::recognise(tokenizer.chat_template());
+    return chat_template_of(tokenizer, table.chat_style);
   } catch (const NotSupported& error) {
     throw NotSupported(fmt::format("{}; data.chat_style says how conversations are written", error.what()));
   }

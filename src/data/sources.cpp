@@ -23,7 +23,7 @@ class Reader {
   Reader(const DataOptions& options, const Tokenizer* tokenizer)
       : m_options(options), m_tokenizer(tokenizer), m_cache(cache_folder()) {
     if (options.format == DataFormat::chat)
-      m_chat = options.chat ? *options.chat : ChatTemplate::recognise(tokenizer->chat_template());
+      m_chat = options.chat ? *options.chat : chat_template_of(*tokenizer);
   }
 
   TokenCache::Found read(const std::filesystem::path& path) const {

@@ -18,6 +18,17 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(space) + 1 - begin);
 }
 
+/// A zephyr template ends the user's turn by the end of text, too. Others (Tulu 3, OLMo 2, Falcon 3) end only the
+/// assistant's turn by it.
+bool is_zephyr(std::string_view text) {
+  constexpr std::string_view begin = "<|user|>";
+  const auto at = text.find(begin);
+  if (at == std::string_view::npos) return false;
+  const std::string_view turn = text.substr(at + begin.size());
+  const std::string_view expression = turn.substr(0, turn.find("}}"));
+  return has(expression, "eos_token") && !has(text, "<|end|>");
+}
+
 /// The system message that a chatml template contains: the first that is all literal text.
 std::string literal_system_message(std::string_view text) {
   constexpr std::string_view begin = "<|im_start|>system", end = "<|im_end|>";
@@ -195,7 +206,7 @@ ChatTemplate ChatTemplate::recognise(std::string_view text) {
       chat.default_system = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n";
   } else if (has(text, "[INST]")) {
     chat.style = has(text, "<<SYS>>") ? ChatStyle::llama2 : ChatStyle::mistral;
-  } else if (has(text, "<|user|>") && has(text, "eos_token") && !has(text, "<|end|>")) {
+  } else if (is_zephyr(text)) {
     chat.style = ChatStyle::zephyr;
   } else {
     const std::string found =

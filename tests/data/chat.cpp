@@ -180,6 +180,21 @@ BOOST_AUTO_TEST_CASE(the_template_of_the_tokenizer_is_used) {
   BOOST_TEST(TokenDataset::open(options, *tokenizer).report().documents == 1);
 }
 
+// What a model learns to end its answers by is the token that ends generation.
+BOOST_AUTO_TEST_CASE(the_template_ends_answers_as_the_tokenizer_does) {
+  const ScratchDirectory folder;
+  put_contents(folder / "chat.jsonl", two_turns);
+  const auto options = options_of(DataFormat::chat, {folder / "chat.jsonl"}, Packing::pad, 200);
+  TokenizerJson json = byte_level({"<|done|>"});
+  json.members["added_tokens"] = R"([{"id":256,"content":"<|done|>","special":true,"normalized":false}])";
+  const auto tokenizer =
+      open_json(json.text(), {{"tokenizer_config.json", R"({"eos_token":"<|done|>"})"},
+                              {"chat_template.jinja", "{{ '<|user|>' + message['content'] + eos_token }}"}});
+  const TokenSequence sequence = sequence_of(TokenDataset::open(options, *tokenizer), 0);
+  BOOST_TEST(std::ranges::count(sequence.ids, 256) == 5);
+  BOOST_TEST(std::ranges::count(sequence.targets, 256) == 2);
+}
+
 BOOST_AUTO_TEST_CASE(a_conversation_may_begin_with_an_answer) {
   const std::string line =
       R"({"messages":[{"role":"assistant","content":"Yo"},{"role":"user","content":"Hi"}]})";

@@ -92,6 +92,16 @@ class Data(DataTest):
         self.assertIn("document lengths\n", text)
         self.assertRegex(text, r"\n +64 to +127 +1  #{40}\n")
 
+    def test_a_style_ends_answers_as_the_tokenizer_does(self):
+        pieces = ["<unk>", "<|done|>", *map(chr, range(ord("!"), ord("~") + 1))]
+        (self.folder / "tokenizer.json").write_text(json.dumps({
+            "model": {"type": "BPE", "vocab": {piece: i for i, piece in enumerate(pieces)}, "merges": [], "unk_token": "<unk>"},
+            "added_tokens": [{"id": 1, "content": "<|done|>", "special": True, "normalized": False}]}))
+        (self.folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|done|>"}))
+        text = self.run_driver("inspect", "c.jsonl", "-f", "chat", "-t", "tokenizer.json", "--chat-style", "zephyr",
+                               "--no-cache", "-p", "pad", "-s", "80").stdout
+        self.assertIn("\n  > Yo<unk><|done|>\n", text)
+
     def test_packed_documents_and_chosen_sequences(self):
         text = self.data("inspect", "a.txt", "b.txt", "-p", "best_fit", "-s", "16", "-n", "0", "1").stdout
         self.assertIn("sequence 0: 16 targets, 0 padding\n tokens 0 to 15\n  | <s>\n  > Once upon a tim\n", text)

@@ -93,6 +93,26 @@ BOOST_AUTO_TEST_CASE(zephyr) {
              "</s>\n<|assistant|>\nHello.</s>\n<|user|>\nBye</s>\n<|assistant|>\n");
 }
 
+// Whoever names the style: a model ends its answer by this token, and not by the text </s>.
+BOOST_AUTO_TEST_CASE(a_tokenizer_spells_its_own_ends) {
+  const auto open = [](const std::string& template_text) {
+    return open_json(byte_level({"<|begin|>", "<|endoftext|>"}).text(),
+                     {{"tokenizer_config.json", R"({"bos_token":"<|begin|>","eos_token":"<|endoftext|>"})"},
+                      {"chat_template.jinja", template_text}});
+  };
+  const auto model = open("{{ '<|user|>\n' + message['content'] + eos_token }}");
+  const ChatTemplate zephyr = chat_template_of(*model);
+  BOOST_TEST((zephyr.style == ChatStyle::zephyr));
+  BOOST_TEST(apply_chat(zephyr, Messages{{"user", "Hi"}}) == "<|user|>\nHi<|endoftext|>\n<|assistant|>\n");
+  const ChatTemplate named = chat_template_of(*model, ChatStyle::llama2);
+  BOOST_TEST(apply_chat(named, Messages{{"user", "a"}, {"assistant", "b"}, {"user", "c"}}) ==
+             "[INST] a [/INST] b <|endoftext|><|begin|>[INST] c [/INST]");
+  BOOST_TEST(chat_template_of(*open(smollm2)).default_system.starts_with("You are a helpful AI assistant"));
+  BOOST_CHECK_THROW(chat_template_of(*open("{{ bos_token }}")), NotSupported);
+  const auto without_ends = open_json(byte_level().text());
+  BOOST_TEST(chat_template_of(*without_ends, ChatStyle::mistral).eos == "</s>");
+}
+
 /// Pieces one after another: control tokens in <...>, answers with a +.
 std::string outline(const std::vector<ChatPiece>& pieces) {
   std::string text;
@@ -187,6 +207,14 @@ BOOST_AUTO_TEST_CASE(a_hostile_template_costs_no_time) {
 BOOST_AUTO_TEST_CASE(others_are_refused) {
   for (const char* text : {"", "{{ bos_token }}", "<|user|>\n<|end|> eos_token"})
     BOOST_CHECK_THROW(ChatTemplate::recognise(text), NotSupported);
+  // Tulu 3, and in part OLMo 2 and Falcon 3: nothing but a new line ends a message of the user.
+  BOOST_CHECK_THROW(
+      ChatTemplate::recognise(
+          "{% for message in messages %}{% if message['role'] == 'system' %}{{ '<|system|>\n' + "
+          "message['content'] + '\n' }}{% elif message['role'] == 'user' %}{{ '<|user|>\n' + "
+          "message['content'] + '\n' }}{% elif message['role'] == 'assistant' %}{{ '<|assistant|>\n' + "
+          "message['content'] + eos_token }}{% endif %}{% endfor %}"),
+      NotSupported);
   BOOST_TEST(refusal({}) ==
              "kformer::apply_chat: the last of 0 messages is not from the user; there is nothing to answer");
   BOOST_TEST(refusal({{"user", "a"}, {"assistant", "b"}}) ==

@@ -95,6 +95,13 @@ class Tokenizer {
 ///         lacks
 std::unique_ptr<const Tokenizer> open_tokenizer(TokenizerFormat format, const std::filesystem::path& path);
 
+/// How a tokenizer writes conversations: with its own spellings of the beginning and the end of text, where it has
+/// them.
+/// \param tokenizer of the model
+/// \param style     none: that of its chat template
+/// \throws NotSupported as `ChatTemplate::recognise`, if there is no style
+ChatTemplate chat_template_of(const Tokenizer& tokenizer, std::optional<ChatStyle> style = {});
+
 /// Text that grows token by token, as it is generated. It always returns whole characters: the bytes of
 /// an unfinished one wait for the next token. Joined, the results equal those of `Tokenizer::decode` for
 /// all its tokens.

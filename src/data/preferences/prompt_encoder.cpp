@@ -63,8 +63,7 @@ void PromptEncoder::check(std::span<const std::int32_t> ids, const JsonLine& lin
 
 ChatEncoder& PromptEncoder::chat_encoder() {
   if (!m_chat)
-    m_chat.emplace(*m_tokenizer,
-                   m_writing.chat ? *m_writing.chat : ChatTemplate::recognise(m_tokenizer->chat_template()),
+    m_chat.emplace(*m_tokenizer, m_writing.chat ? *m_writing.chat : chat_template_of(*m_tokenizer),
                    m_add_bos ? m_bos : std::nullopt);
   return *m_chat;
 }

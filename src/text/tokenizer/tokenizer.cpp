@@ -31,6 +31,17 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids) const {
   return Impl::repair_utf8(decode_bytes(ids));
 }
 
+ChatTemplate chat_template_of(const Tokenizer& tokenizer, std::optional<ChatStyle> style) {
+  ChatTemplate chat;
+  if (style)
+    chat.style = *style;
+  else
+    chat = ChatTemplate::recognise(tokenizer.chat_template());
+  if (!tokenizer.eos().empty()) chat.eos = tokenizer.piece(tokenizer.eos().front());
+  if (tokenizer.bos()) chat.bos = tokenizer.piece(*tokenizer.bos());
+  return chat;
+}
+
 TokenStream::TokenStream(const Tokenizer& tokenizer, std::span<const std::int32_t> before)
     : m_tokenizer(&tokenizer) {
   for (const std::int32_t id : before) push(id);
