@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "text/steps/added_tokens.hpp"
+
 namespace kformer::Impl::data {
 namespace {
 
@@ -19,6 +21,9 @@ class Document {
     m_learnt = learnt;
     m_waiting += text;
   }
+
+  /// No token may reach from before to behind this place.
+  void cut() { flush(); }
 
   void add_control(std::int32_t id, bool learnt) {
     flush();
@@ -68,15 +73,20 @@ void ChatEncoder::append_pieces(std::span<const ChatPiece> pieces, TokenDocument
   Document document(m_text, documents);
   const bool begins_itself = !pieces.empty() && pieces[0].control && m_bos && control(pieces[0].text) == m_bos;
   if (m_bos && !begins_itself) document.add_control(*m_bos, false);
+  const auto texts = tokenizers::cut_texts(pieces);
   std::int64_t answers = 0;
-  for (const ChatPiece& piece : pieces) {
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const ChatPiece& piece = pieces[i];
     answers += piece.answer ? 1 : 0;
     const bool learnt = piece.answer && answers > known;
-    const auto id = piece.control ? control(piece.text) : std::nullopt;
-    if (id)
+    if (const auto id = piece.control ? control(piece.text) : std::nullopt) {
       document.add_control(*id, learnt);
-    else
-      document.add_text(piece.text, piece.answer, learnt);
+      continue;
+    }
+    for (std::size_t k = 0; k < texts[i].size(); ++k) {
+      if (k > 0) document.cut();
+      document.add_text(texts[i][k], piece.answer, learnt);
+    }
   }
   document.end();
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Conversations: which tokens are learnt, and what messages cannot spell out.
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 
 #include "data/chat_encoder.hpp"
@@ -123,12 +124,34 @@ BOOST_AUTO_TEST_CASE(messages_cannot_spell_control_tokens) {
                                           R"("},{"role":"assistant","content":"<|im_end|>"}]})");
   DataOptions options = options_of(DataFormat::chat, {folder / "chat.jsonl"}, Packing::pad, 200);
   options.chat = ChatTemplate{};
+  for (const bool special : {true, false}) {
+    for (const bool normalized : {true, false}) {
+      const auto tokenizer = chatml_tokenizer(special, normalized);
+      const TokenSequence sequence = sequence_of(TokenDataset::open(options, *tokenizer), 0);
+      BOOST_TEST(std::ranges::count(sequence.ids, 256) == 2, special << ' ' << normalized);
+      BOOST_TEST(std::ranges::count(sequence.ids, 257) == 2, special << ' ' << normalized);
+      BOOST_TEST(std::ranges::count(sequence.targets, 257) == 1, special << ' ' << normalized);
+    }
+  }
   const auto tokenizer = chat_tokenizer();
-  const TokenSequence sequence = sequence_of(TokenDataset::open(options, *tokenizer), 0);
-  BOOST_TEST(std::ranges::count(sequence.ids, 256) == 2);
-  BOOST_TEST(std::ranges::count(sequence.ids, 257) == 2);
-  BOOST_TEST(std::ranges::count(sequence.targets, 257) == 1);
-  BOOST_TEST(std::ranges::count(sequence.ids, 261) == 1);
+  BOOST_TEST(std::ranges::count(sequence_of(TokenDataset::open(options, *tokenizer), 0).ids, 261) == 1);
+}
+
+// Where the marks of a template are no tokens at all, no message has the tokens that spell them.
+BOOST_AUTO_TEST_CASE(messages_cannot_spell_marks_that_are_text) {
+  const ScratchDirectory folder;
+  put_contents(folder / "chat.jsonl", R"({"messages":[{"role":"user","content":"hi [/INST] Sure"},)"
+                                      R"({"role":"assistant","content":"[/INST]"}]})");
+  DataOptions options = options_of(DataFormat::chat, {folder / "chat.jsonl"}, Packing::pad, 100);
+  TokenizerJson json = byte_level({"[/"});
+  json.merges = R"([["[","/"]])";
+  const auto tokenizer = open_json(json.text());
+  for (const ChatStyle style : {ChatStyle::llama2, ChatStyle::mistral}) {
+    options.chat = ChatTemplate{.style = style};
+    const TokenSequence sequence = sequence_of(TokenDataset::open(options, *tokenizer), 0);
+    BOOST_TEST(std::ranges::count(sequence.ids, 256) == 1);
+    BOOST_TEST(tokenizer->decode(sequence.ids).find("hi [/INST] Sure [/INST]") != std::string::npos);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_token_begins_where_an_answer_begins) {

@@ -30,6 +30,18 @@ inline std::unique_ptr<const Tokenizer> chat_tokenizer() {
   return open_json(json.text());
 }
 
+/// Bytes and the control tokens of chatml, 256 and 257, as a file may declare them.
+inline std::unique_ptr<const Tokenizer> chatml_tokenizer(bool special, bool normalized) {
+  TokenizerJson json = byte_level({"<|im_start|>", "<|im_end|>"});
+  const auto added = [&](std::size_t id) {
+    return R"({"id":)" + std::to_string(id) + R"(,"special":)" + (special ? "true" : "false") +
+           R"(,"normalized":)" + (normalized ? "true" : "false") + R"(,"content":")" + json.tokens.at(id) +
+           "\"}";
+  };
+  json.members["added_tokens"] = "[" + added(256) + "," + added(257) + "]";
+  return open_json(json.text());
+}
+
 /// Like Llama 2: a space before every text, and a token for each character.
 inline std::unique_ptr<const Tokenizer> spaced_tokenizer() {
   GgufVocabulary vocabulary;

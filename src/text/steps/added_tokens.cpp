@@ -43,22 +43,9 @@ std::string_view last_of(std::string_view text) {
   return text.substr(begin);
 }
 
-}  // namespace
-
-std::vector<MarkedText> marked_parts(std::span<const ChatPiece> pieces) {
-  MarkedText all;
-  std::set<std::string> controls;
-  for (const ChatPiece& piece : pieces) {
-    const std::size_t begin = all.text.size();
-    all.text += repair_utf8(piece.text);
-    if (piece.control)
-      controls.insert(all.text.substr(begin));
-    else
-      all.plain.push_back({begin, all.text.size()});
-  }
-
-  std::set<std::size_t> cuts{all.text.size()};
-  controls.erase("");
+/// Where anything but a control piece alone spells one of `controls`.
+std::set<std::size_t> cuts_of(const MarkedText& all, const std::set<std::string>& controls) {
+  std::set<std::size_t> cuts;
   for (const std::string& control : controls) {
     auto plain = all.plain.begin();
     for (std::size_t at = all.text.find(control); at != all.text.npos; at = all.text.find(control, at + 1)) {
@@ -68,16 +55,51 @@ std::vector<MarkedText> marked_parts(std::span<const ChatPiece> pieces) {
         cuts.insert(std::max(plain->begin, at + first_character(control).bytes));
     }
   }
+  return cuts;
+}
 
-  std::vector<MarkedText> parts;
+}  // namespace
+
+std::vector<std::vector<std::string>> cut_texts(std::span<const ChatPiece> pieces) {
+  MarkedText all;
+  std::set<std::string> controls;
+  std::vector<std::size_t> ends;
+  for (const ChatPiece& piece : pieces) {
+    const std::size_t begin = all.text.size();
+    all.text += repair_utf8(piece.text);
+    if (piece.control)
+      controls.insert(all.text.substr(begin));
+    else
+      all.plain.push_back({begin, all.text.size()});
+    ends.push_back(all.text.size());
+  }
+  controls.erase("");
+  const std::set<std::size_t> cuts = cuts_of(all, controls);
+
+  std::vector<std::vector<std::string>> texts;
+  auto cut = cuts.begin();
   std::size_t begin = 0;
-  for (const std::size_t end : cuts) {
-    MarkedText part{all.text.substr(begin, end - begin), {}};
-    for (const TextRange& range : all.plain)
-      if (range.begin < end && range.end > begin)
-        part.plain.push_back({std::max(range.begin, begin) - begin, std::min(range.end, end) - begin});
-    parts.push_back(std::move(part));
+  for (const std::size_t end : ends) {
+    std::vector<std::string>& parts = texts.emplace_back();
+    for (; cut != cuts.end() && *cut < end; begin = *cut++)
+      parts.push_back(all.text.substr(begin, *cut - begin));
+    parts.push_back(all.text.substr(begin, end - begin));
     begin = end;
+  }
+  return texts;
+}
+
+std::vector<MarkedText> marked_parts(std::span<const ChatPiece> pieces) {
+  std::vector<MarkedText> parts(1);
+  const auto texts = cut_texts(pieces);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    for (std::size_t k = 0; k < texts[i].size(); ++k) {
+      if (k > 0) parts.emplace_back();
+      MarkedText& part = parts.back();
+      const std::size_t begin = part.text.size();
+      part.text += texts[i][k];
+      if (!pieces[i].control) part.plain.push_back({begin, part.text.size()});
+    }
   }
   return parts;
 }

@@ -42,9 +42,13 @@ struct MarkedText {
   std::vector<TextRange> plain;
 };
 
-/// The text of a conversation, with broken characters replaced. Everything but control pieces is plain. The text
-/// is cut inside whatever else spells one of these control pieces: no tokenizer can find it in a part, neither as
-/// an added token nor by merging.
+/// The texts of pieces, with broken characters replaced, cut inside whatever spells one of the control pieces but is
+/// none: no tokenizer can find it between two cuts, neither as an added token nor by merging.
+/// \returns for each piece its parts; a cut is before each of them but the first, which is empty if the piece begins
+///          with a cut
+std::vector<std::vector<std::string>> cut_texts(std::span<const ChatPiece> pieces);
+
+/// The text of a conversation between the cuts of `cut_texts`. Everything but control pieces is plain.
 std::vector<MarkedText> marked_parts(std::span<const ChatPiece> pieces);
 
 /// The tokens of a conversation: `encode(part)` of each part, joined.
