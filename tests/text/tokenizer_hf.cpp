@@ -197,6 +197,29 @@ BOOST_AUTO_TEST_CASE(files_beside_say_where_a_text_ends) {
   BOOST_TEST(open_json(json, {{"generation_config.json", R"({"eos_token_id":257})"}})->eos() == Ids{257});
 }
 
+// As in transformers: a template decides, unless the class of the tokenizer writes a template of its own.
+BOOST_AUTO_TEST_CASE(files_beside_say_whether_a_text_has_a_beginning) {
+  const std::string plain = byte_level({"<s>"}).text(), with_template = llama2("").text();
+  const auto adds = [](const std::string& json, const std::string& more) {
+    return open_json(json, {{"tokenizer_config.json", R"({"bos_token":"<s>")" + more + "}"}})->adds_bos();
+  };
+  const std::string yes = R"(,"add_bos_token":true)", no = R"(,"add_bos_token":false)";
+  BOOST_TEST(adds(plain, yes));
+  BOOST_TEST(!adds(plain, no));
+  BOOST_TEST(!adds(plain, ""));
+  BOOST_TEST(adds(with_template, ""));
+  BOOST_TEST(adds(with_template, no));
+  for (const std::string name : {"LlamaTokenizer", "LlamaTokenizerFast", "GemmaTokenizerFast"}) {
+    const std::string type = R"(,"tokenizer_class":")" + name + "\"";
+    BOOST_TEST(!adds(with_template, no + type));
+    BOOST_TEST(adds(with_template, yes + type));
+    BOOST_TEST(adds(with_template, type));
+    BOOST_TEST(adds(plain, yes + type));
+  }
+  // Without the token there is nothing to add.
+  BOOST_TEST(!open_json(plain, {{"tokenizer_config.json", R"({"add_bos_token":true})"}})->adds_bos());
+}
+
 BOOST_AUTO_TEST_CASE(long_texts_take_no_square_time) {
   TokenizerJson json = byte_level({"aa", "aaaa"});
   json.merges = R"(["a a","aa aa"])";

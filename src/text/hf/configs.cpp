@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "text/hf/configs.hpp"
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 #include "text/base/file.hpp"
 #include "text/hf/node.hpp"
 
@@ -22,6 +26,12 @@ std::string read_chat_template(const Node& config) {
   for (const Node& named : chat->elements())
     if (named.at("name").text() == "default") return named.at("template").text();
   return {};
+}
+
+/// The classes that write the template of tokenizer.json anew when they open it.
+bool replaces_template(const std::string& tokenizer_class) {
+  constexpr std::array<std::string_view, 4> families{"Llama", "CodeLlama", "Gemma", "Cohere"};
+  return std::ranges::any_of(families, [&](auto family) { return tokenizer_class.starts_with(family); });
 }
 
 std::vector<std::int64_t> read_ids(const Node& config, const std::string& key) {
@@ -54,6 +64,7 @@ TokenizerConfigs read_configs(const std::filesystem::path& folder) {
     configs.bos = read_token(config, "bos_token");
     configs.eos = read_token(config, "eos_token");
     if (const auto adds = config.find("add_bos_token")) configs.adds_bos = adds->boolean();
+    configs.replaces_template = replaces_template(config.text_of("tokenizer_class", ""));
     configs.chat_template = read_chat_template(config);
   });
   with_json(folder / "generation_config.json",

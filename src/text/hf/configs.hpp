@@ -13,6 +13,7 @@ namespace kformer::Impl::tokenizers {
 struct TokenizerConfigs {
   std::optional<std::string> bos, eos;  ///< tokenizer_config.json, as the vocabulary spells them
   std::optional<bool> adds_bos;         ///< tokenizer_config.json: "add_bos_token"
+  bool replaces_template = false;       ///< whether `adds_bos` counts more than the template of tokenizer.json
   std::vector<std::int64_t> eos_ids;    ///< generation_config.json: "eos_token_id"
   std::string chat_template;            ///< chat_template.jinja, or tokenizer_config.json
 };

@@ -19,8 +19,8 @@ std::unique_ptr<const Tokenizer> open_hf(const std::filesystem::path& path) {
   read_normalizer(root, parts);
   read_pre_tokenizer(root, parts);
   read_decoder(root, parts);
-  read_post_processor(root, parts);
-  take_configs(read_configs(file.parent_path()), parts);
+  const bool has_template = read_post_processor(root, parts);
+  take_configs(read_configs(file.parent_path()), has_template, parts);
   return make_pipeline_tokenizer(std::move(parts));
 }
 

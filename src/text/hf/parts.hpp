@@ -21,9 +21,10 @@ void read_pre_tokenizer(const Node& root, Pipeline& parts);
 /// "decoder".
 void read_decoder(const Node& root, Pipeline& parts);
 /// "post_processor".
-void read_post_processor(const Node& root, Pipeline& parts);
-/// Properties from the files beside it. The tokenizer's own rule for the beginning of a text takes precedence.
-void take_configs(const TokenizerConfigs& configs, Pipeline& parts);
+/// \returns whether its template says how a text begins
+bool read_post_processor(const Node& root, Pipeline& parts);
+/// Properties from the files beside it.
+void take_configs(const TokenizerConfigs& configs, bool has_template, Pipeline& parts);
 
 /// A pattern: {"String": ...} or {"Regex": ...}.
 Finder read_pattern(const Node& pattern);

@@ -26,15 +26,19 @@ void read_template(const Node& processor, Pipeline& parts) {
   parts.adds_bos = true;
 }
 
-void read_processor(const Node& processor, Pipeline& parts) {
+/// \returns whether there is a template
+bool read_processor(const Node& processor, Pipeline& parts) {
   const std::string type = processor.at("type").text();
+  bool has_template = type == "TemplateProcessing";
   if (type == "Sequence") {
-    for (const Node& member : processor.at("processors").elements()) read_processor(member, parts);
-  } else if (type == "TemplateProcessing") {
+    for (const Node& member : processor.at("processors").elements())
+      has_template = read_processor(member, parts) || has_template;
+  } else if (has_template) {
     read_template(processor, parts);
   } else if (type != "ByteLevel") {  // which concerns offsets only
     processor.unsupported("it is '" + type + "'; supported: TemplateProcessing, ByteLevel and Sequence");
   }
+  return has_template;
 }
 
 void add_eos(Pipeline& parts, std::int64_t id) {
@@ -45,12 +49,15 @@ void add_eos(Pipeline& parts, std::int64_t id) {
 
 }  // namespace
 
-void read_post_processor(const Node& root, Pipeline& parts) {
-  if (const auto processor = root.find("post_processor")) read_processor(*processor, parts);
+bool read_post_processor(const Node& root, Pipeline& parts) {
+  const auto processor = root.find("post_processor");
+  return processor && read_processor(*processor, parts);
 }
 
-void take_configs(const TokenizerConfigs& configs, Pipeline& parts) {
+void take_configs(const TokenizerConfigs& configs, bool has_template, Pipeline& parts) {
   if (!parts.bos && configs.bos) parts.bos = parts.pieces->find(*configs.bos);
+  if (configs.adds_bos && (!has_template || configs.replaces_template))
+    parts.adds_bos = parts.bos && *configs.adds_bos;
   if (configs.eos)
     if (const auto id = parts.pieces->find(*configs.eos)) add_eos(parts, *id);
   for (const std::int64_t id : configs.eos_ids) add_eos(parts, id);
