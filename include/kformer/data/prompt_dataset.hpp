@@ -30,7 +30,8 @@ struct PromptDataOptions {
 struct PromptSample {
   std::vector<std::int32_t> ids;              ///< tokens, up to where the completion begins; at least one
   std::string prompt;                         ///< the member of the line, as JSON: a text or a list of messages
-  std::map<std::string, std::string> fields;  ///< all other members, by name, as JSON
+  std::map<std::string, std::string> fields;  ///< all other members, by name, as JSON;
+                                              ///< numbers as the line spells them
 };
 
 /// What a set of prompts consists of.

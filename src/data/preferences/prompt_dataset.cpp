@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "data/preferences/pair_line.hpp"
@@ -22,6 +25,38 @@ namespace {
 
 constexpr const char* expected_prompt = R"(expected {"prompt": ...} with a text or a list of messages)";
 
+/// The text that begins at `begin` with a quotation mark, with both of its marks.
+std::string_view quoted_at(std::string_view line, std::size_t begin) {
+  std::size_t end = begin + 1;
+  while (line[end] != '"') end += line[end] == '\\' ? 2 : 1;
+  return line.substr(begin, end + 1 - begin);
+}
+
+/// The members of an object that are numbers, as the line spells them: a double has neither the last digit of 1.50
+/// nor all of thirty.
+/// \param line is JSON
+std::map<std::string, std::string> spelled_numbers(std::string_view line) {
+  std::map<std::string, std::string> numbers;
+  std::string_view name;
+  int depth = 0;
+  for (std::size_t at = 0; at < line.size(); ++at) {
+    const char c = line[at];
+    if (c == '"') {
+      name = quoted_at(line, at);
+      at += name.size() - 1;
+    } else if (c == '{' || c == '[') {
+      ++depth;
+    } else if (c == '}' || c == ']') {
+      --depth;
+    } else if (c == ':' && depth == 1) {
+      const std::string_view value = line.substr(line.find_first_not_of(" \t\r", at + 1));
+      const std::string_view number = value.substr(0, value.find_first_not_of("+-.0123456789eE"));
+      if (!number.empty()) numbers[json::parse(name).get<std::string>()] = number;
+    }
+  }
+  return numbers;
+}
+
 PromptSample sample_of(const JsonLine& line, std::string_view text, PromptEncoder& encoder) {
   const json object = line.parse(text);
   if (!object.is_object() || !object.contains("prompt")) line.refuse_line("the line has no prompt");
@@ -32,8 +67,9 @@ PromptSample sample_of(const JsonLine& line, std::string_view text, PromptEncode
   if (sample.ids.empty()) line.refuse("the prompt is empty, and the tokenizer has no beginning-of-text token");
   encoder.check(sample.ids, line);
   sample.prompt = prompt.dump();
+  const auto numbers = spelled_numbers(text);
   for (const auto& [name, value] : object.items())
-    if (name != "prompt") sample.fields.emplace(name, value.dump());
+    if (name != "prompt") sample.fields.emplace(name, value.is_number() ? numbers.at(name) : value.dump());
   return sample;
 }
 

@@ -36,7 +36,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(space) + 1 - begin);
 }
 
-/// The expected text: that of a text, or a number as JSON writes it.
+/// The expected text: that of a text, or a number as its line spells it.
 std::string expected_text(const PromptSample& prompt, const std::string& field) {
   const auto found = prompt.fields.find(field);
   if (found == prompt.fields.end())
