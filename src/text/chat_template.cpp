@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/text/chat_template.hpp"
 
+#include <optional>
 #include <string>
 
 #include "kformer/core/error.hpp"
@@ -29,21 +30,50 @@ bool is_zephyr(std::string_view text) {
   return has(expression, "eos_token") && !has(text, "<|end|>");
 }
 
+/// The quotation mark right before a place, with which a literal begins there; or 0.
+char quote_before(std::string_view text, std::size_t at) {
+  if (at == 0 || !has("'\"", text.substr(at - 1, 1))) return '\0';
+  const bool escaped = at > 1 && text[at - 2] == '\\';
+  return escaped ? '\0' : text[at - 1];
+}
+
+/// What `\c` in a literal means. Unknown escapes mean themselves, as in Python.
+std::string unescaped(char c) {
+  if (c == 'n') return "\n";
+  if (c == 't') return "\t";
+  const std::string itself(1, c);
+  return has("\\'\"", itself) ? itself : "\\" + itself;
+}
+
+/// The text from `at` to `<|im_end|>`, or none if it is not all literal; then `at` is where a program begins.
+/// \param quote with which the literal began; 0: nobody knows what quotation marks and braces are
+std::optional<std::string> literal_message(std::string_view text, std::size_t& at, char quote) {
+  std::string message;
+  for (; at < text.size(); ++at) {
+    const std::string_view rest = text.substr(at);
+    if (rest.starts_with("<|im_end|>")) return message;
+    if (rest.starts_with("{{") || rest.starts_with("{%")) return {};
+    if (quote == '\0' ? has("'\"{}\\", rest.substr(0, 1)) : rest[0] == quote) return {};
+    if (rest[0] == '\\' && rest.size() > 1)
+      message += unescaped(text[++at]);
+    else
+      message += rest[0];
+  }
+  return {};
+}
+
 /// The system message that a chatml template contains: the first that is all literal text.
 std::string literal_system_message(std::string_view text) {
-  constexpr std::string_view begin = "<|im_start|>system", end = "<|im_end|>";
-  for (auto at = text.find(begin); at != std::string_view::npos; at = text.find(begin, at + 1)) {
-    std::string_view rest = text.substr(at + begin.size());
+  constexpr std::string_view begin = "<|im_start|>system";
+  for (auto at = text.find(begin); at != std::string_view::npos; at = text.find(begin, at)) {
+    const char quote = quote_before(text, at);
+    at += begin.size();
     // In the text of the template the new line is itself, or is written as an escape.
+    const std::string_view rest = text.substr(at);
     if (!rest.starts_with("\n") && !rest.starts_with("\\n")) continue;
-    rest.remove_prefix(rest[0] == '\n' ? 1 : 2);
-    const auto length = rest.find(end);
-    if (length == std::string_view::npos) return {};
-    const std::string_view message = rest.substr(0, length);
-    const auto program = message.find_last_of("'\"{}\\");
-    if (program == std::string_view::npos) return std::string(message);
-    // Every message that begins before that and ends here contains it.
-    at = static_cast<std::size_t>(message.data() - text.data()) + program;
+    at += rest[0] == '\n' ? 1 : 2;
+    // No message that begins before the place where this one stops could go on there.
+    if (const auto message = literal_message(text, at, quote)) return *message;
   }
   return {};
 }

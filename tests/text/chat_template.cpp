@@ -57,6 +57,23 @@ BOOST_AUTO_TEST_CASE(chatml) {
   BOOST_TEST(ChatTemplate::recognise("{{ '<|im_start|>' + x }}").default_system == "");
 }
 
+BOOST_AUTO_TEST_CASE(a_system_message_of_a_template_is_read_as_a_literal) {
+  const auto message = [](const std::string& text) { return ChatTemplate::recognise(text).default_system; };
+  // As published with Qwen2.5-Math.
+  BOOST_TEST(
+      message(R"({{- '<|im_start|>system\n' }}{{- '<|im_start|>system\nPlease reason step by step, and put )"
+              R"(your final answer within \\boxed{}.<|im_end|>\n' }})") ==
+      "Please reason step by step, and put your final answer within \\boxed{}.");
+  BOOST_TEST(message(R"({{ '<|im_start|>system\nI\'m "a\tb",\nso.<|im_end|>' }})") == "I'm \"a\tb\",\nso.");
+  BOOST_TEST(message(R"({{ "<|im_start|>system\nIt's \"me\" \d.<|im_end|>" }})") == "It's \"me\" \\d.");
+  // Where a literal ends, a program begins.
+  BOOST_TEST(message(R"({{ '<|im_start|>system\nIt's ' + x + '<|im_end|>' }})") == "");
+  BOOST_TEST(message("<|im_start|>system\n{{ x }}<|im_end|>") == "");
+  BOOST_TEST(message("'<|im_start|>system\n{% if x %}a{% endif %}<|im_end|>'") == "");
+  BOOST_TEST(message("<|im_start|>system\n' + x + '<|im_end|>") == "");
+  BOOST_TEST(message("<|im_start|>system\nBe kind.<|im_end|>") == "Be kind.");
+}
+
 BOOST_AUTO_TEST_CASE(llama3) {
   const ChatTemplate chat = ChatTemplate::recognise("{{ '<|start_header_id|>' }}");
   BOOST_TEST(
@@ -196,6 +213,8 @@ BOOST_AUTO_TEST_CASE(messages_cannot_spell_control_tokens) {
 
 BOOST_AUTO_TEST_CASE(a_hostile_template_costs_no_time) {
   std::string text;
+  for (int i = 0; i < 10000; ++i) text += "<|im_start|>system\n";
+  for (int i = 0; i < 10000; ++i) text += "\\\"<|im_start|>system\n";
   for (int i = 0; i < 40000; ++i) text += "<|im_start|>system\n'";
   const auto begin = std::chrono::steady_clock::now();
   BOOST_TEST(ChatTemplate::recognise(text + "<|im_end|>").default_system.empty());
