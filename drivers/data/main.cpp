@@ -43,7 +43,7 @@ int run(const DataCommand& command) {
   TokenSequence sequence;
   for (const std::int64_t index : command.sequences) {
     data.read(index, sequence);
-    fmt::print("\n{}", sequence_text(sequence, index, options.packing, tokenizer.get()));
+    fmt::print("\n{}", sequence_text(sequence, index, data.tokens_in(index), tokenizer.get()));
   }
   return exit_ok;
 }

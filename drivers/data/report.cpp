@@ -42,15 +42,6 @@ std::string spelled(std::span<const std::int32_t> ids, const Tokenizer* tokenize
   return escaped(bytes);
 }
 
-/// One past the last token that is no padding.
-std::size_t used_tokens(const TokenSequence& sequence, Packing packing) {
-  std::size_t used = sequence.ids.size();
-  if (packing == Packing::stream) return used;
-  const auto last_start = static_cast<std::size_t>(sequence.starts.back());
-  while (used > last_start + 1 && sequence.ids[used - 1] == 0 && sequence.targets[used - 1] < 0) --used;
-  return used;
-}
-
 /// The tokens begin … end − 1, split into runs of tokens with and without a loss.
 std::string document_text(const TokenSequence& sequence, std::size_t begin, std::size_t end,
                           const Tokenizer* tokenizer) {
@@ -103,9 +94,9 @@ std::string lengths_text(const DataReport& report) {
   return text;
 }
 
-std::string sequence_text(const TokenSequence& sequence, std::int64_t index, Packing packing,
+std::string sequence_text(const TokenSequence& sequence, std::int64_t index, std::int64_t tokens,
                           const Tokenizer* tokenizer) {
-  const std::size_t used = used_tokens(sequence, packing);
+  const auto used = static_cast<std::size_t>(tokens);
   std::string text =
       fmt::format("sequence {}: {} targets, {} padding\n", index,
                   std::ranges::count_if(sequence.targets, [](std::int32_t target) { return target >= 0; }),

@@ -97,8 +97,14 @@ struct TokenDataset::Contents {
   SequenceLayout layout;  // of best_fit and pad
   DataReport report;
 
+  void check_index(std::int64_t index, const char* function) const;
   static std::unique_ptr<const Contents> make(const DataOptions& options, const Tokenizer* tokenizer);
 };
+
+void TokenDataset::Contents::check_index(std::int64_t index, const char* function) const {
+  if (index < 0 || index >= report.sequences)
+    throw Error(fmt::format("{}: sequence {} of {}", function, index, report.sequences));
+}
 
 std::unique_ptr<const TokenDataset::Contents> TokenDataset::Contents::make(const DataOptions& options,
                                                                            const Tokenizer* tokenizer) {
@@ -160,10 +166,18 @@ std::string TokenDataset::fingerprint() const {
       .text();
 }
 
+std::int64_t TokenDataset::tokens_in(std::int64_t index) const {
+  const Contents& c = *m_contents;
+  c.check_index(index, "kformer::TokenDataset::tokens_in");
+  if (c.packing == Packing::stream) return c.seq_len;
+  std::int64_t tokens = 0;
+  for (const Piece& piece : c.layout.sequence(index)) tokens += piece.length;
+  return tokens;
+}
+
 void TokenDataset::read(std::int64_t index, TokenSequence& sequence) const {
   const Contents& c = *m_contents;
-  if (index < 0 || index >= size())
-    throw Error(fmt::format("kformer::TokenDataset::read: sequence {} of {}", index, size()));
+  c.check_index(index, "kformer::TokenDataset::read");
   const auto seq_len = static_cast<std::size_t>(c.seq_len);
   sequence.ids.assign(seq_len, 0);
   sequence.targets.assign(seq_len, Impl::data::no_target);

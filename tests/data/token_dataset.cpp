@@ -115,6 +115,7 @@ BOOST_AUTO_TEST_CASE(stream_cuts_wherever_a_sequence_is_full) {
   BOOST_TEST(report.fill == 1.0);
   BOOST_TEST(report.longest_document == 6);
   BOOST_TEST(report.lengths == (std::vector<std::int64_t>{0, 1, 0, 2}));
+  BOOST_TEST(data.tokens_in(1) == 4);
   BOOST_CHECK_THROW(sequence_of(data, 2), Error);
   BOOST_CHECK_THROW(sequence_of(data, -1), Error);
 }
@@ -156,6 +157,9 @@ BOOST_AUTO_TEST_CASE(best_fit_by_hand) {
   BOOST_TEST(third.ids == (Ids{bos, 'f', 'g', bos, 'h'}));
   BOOST_TEST(third.targets == (Ids{'f', 'g', -100, 'h', -100}));
   BOOST_TEST(third.starts == (Ids{0, 3}));
+  BOOST_TEST(data.tokens_in(0) == 5);
+  BOOST_TEST(data.tokens_in(1) == 2);
+  BOOST_TEST(error_text([&] { data.tokens_in(3); }) == "kformer::TokenDataset::tokens_in: sequence 3 of 3");
   BOOST_TEST(data.report().padding_tokens == 3);
   BOOST_TEST(data.report().fill == 0.8);
   BOOST_TEST(data.report().target_tokens == 8);

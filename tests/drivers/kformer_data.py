@@ -116,10 +116,18 @@ class Data(DataTest):
         self.assertEqual(sum(map(int, prompt.split("+"))), int(answer))
         self.assertNotIn("cache", text)
 
-    def test_token_files_need_no_tokenizer(self):
-        data = b"".join(token.to_bytes(2, "little") for token in (3, 1, 4, 1, 5))
-        header = b"{'descr': '<u2', 'fortran_order': False, 'shape': (5,), }\n"
+    def write_tokens(self, *tokens):
+        data = b"".join(token.to_bytes(2, "little") for token in tokens)
+        header = f"{{'descr': '<u2', 'fortran_order': False, 'shape': ({len(tokens)},), }}\n".encode()
         (self.folder / "t.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data)
+
+    def test_a_last_token_with_the_id_of_padding_is_shown(self):
+        self.write_tokens(5, 6, 0)
+        text = self.run_driver("inspect", "t.npy", "-f", "tokens", "-p", "pad", "-s", "4").stdout
+        self.assertIn("sequence 0: 2 targets, 1 padding\n tokens 0 to 2\n  | 5\n  > 6 0\n", text)
+
+    def test_token_files_need_no_tokenizer(self):
+        self.write_tokens(3, 1, 4, 1, 5)
         text = self.run_driver("inspect", "t.npy", "-f", "tokens", "-s", "4").stdout
         self.assertIn("  | 3\n  > 1 4 1\n", text)
         self.assertIn("token 4 is 5", self.run_driver("prepare", "t.npy", "-f", "tokens", "-s", "4", "--vocab-size", "5",

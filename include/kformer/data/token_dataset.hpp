@@ -100,6 +100,11 @@ class TokenDataset {
   /// \throws Error if `index` is out of range
   void read(std::int64_t index, TokenSequence& sequence) const;
 
+  /// How many places of a sequence hold a token. Padding follows, whose id is that of a token, too.
+  /// \param index 0 … size() − 1
+  /// \throws Error if `index` is out of range
+  std::int64_t tokens_in(std::int64_t index) const;
+
   /// What the data set consists of.
   const DataReport& report() const;
 
