@@ -124,6 +124,18 @@ BOOST_AUTO_TEST_CASE(special_tokens_are_found_before_the_text_is_normalised) {
   BOOST_TEST(open_json(json.text())->encode_with_special("<|X|>X") == (Ids{256, 257}));
 }
 
+BOOST_AUTO_TEST_CASE(added_tokens_are_normalised_like_the_text_in_which_they_are_found) {
+  TokenizerJson json = llama2("");
+  json.members["added_tokens"] = R"([{"id":12,"content":"my tok","special":false,"normalized":true}])";
+  const auto hf = open_json(json.text());
+  BOOST_TEST(hf->encode("my tok") == Ids{12});
+  BOOST_TEST(hf->encode("ab my tok a") == (Ids{10, 12, 8}));
+  BOOST_TEST(hf->piece(12) == "my tok");
+  // What is not normalised is found as the file spells it.
+  json.members["added_tokens"] = R"([{"id":12,"content":"my tok","special":false,"normalized":false}])";
+  BOOST_TEST(open_json(json.text())->encode("abmy tok") == (Ids{10, 12}));
+}
+
 BOOST_AUTO_TEST_CASE(a_space_is_put_before_the_text_as_the_scheme_says) {
   const std::map<std::string, Ids> expected{{"always", {3, 4, 3}}, {"first", {3, 4, 2}}, {"never", {2, 4, 2}}};
   for (const auto& [scheme, ids] : expected) {

@@ -15,8 +15,8 @@ std::unique_ptr<const Tokenizer> open_hf(const std::filesystem::path& path) {
   Pipeline parts;
   parts.fingerprint = hash_of(contents).text();
   read_bpe_model(root, parts);
-  read_added_tokens(root, parts);
   read_normalizer(root, parts);
+  read_added_tokens(root, parts);
   read_pre_tokenizer(root, parts);
   read_decoder(root, parts);
   const bool has_template = read_post_processor(root, parts);

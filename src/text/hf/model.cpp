@@ -98,6 +98,8 @@ void read_added_tokens(const Node& root, Pipeline& parts) {
     Pipeline::mark(token.special ? parts.special : parts.literal, token.id);
     // Special tokens are found in the text as it was written, unless they say otherwise.
     const bool normalised = node.boolean_of("normalized", !token.special);
+    // Those that are found after it are found as it spells them.
+    if (normalised) token.text = parts.normalised(token.text);
     (normalised ? parts.added_normalised : parts.added_raw).add(std::move(token), root.file());
   }
 }

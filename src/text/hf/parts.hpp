@@ -12,10 +12,10 @@ namespace kformer::Impl::tokenizers {
 
 /// "model": vocabulary and merges.
 void read_bpe_model(const Node& root, Pipeline& parts);
-/// "added_tokens".
-void read_added_tokens(const Node& root, Pipeline& parts);
 /// "normalizer".
 void read_normalizer(const Node& root, Pipeline& parts);
+/// "added_tokens", behind the normalizer, which changes the spelling of some.
+void read_added_tokens(const Node& root, Pipeline& parts);
 /// "pre_tokenizer".
 void read_pre_tokenizer(const Node& root, Pipeline& parts);
 /// "decoder".

@@ -94,12 +94,7 @@ class PipelineTokenizer : public Tokenizer {
   }
 
   void encode_raw(std::string_view raw, bool first, bool with_special, std::vector<std::int32_t>& ids) const {
-    std::string normal(raw);
-    for (const NormalStep& step : m_parts.normal_steps) {
-      normal = step(std::move(normal));
-      require_moderate_growth(raw.size(), normal.size());
-    }
-    encode_normal(normal, first, with_special, ids);
+    encode_normal(m_parts.normalised(raw), first, with_special, ids);
   }
 
   void encode_normal(std::string_view text, bool first, bool with_special,
@@ -119,6 +114,15 @@ class PipelineTokenizer : public Tokenizer {
 };
 
 }  // namespace
+
+std::string Pipeline::normalised(std::string_view raw) const {
+  std::string normal(raw);
+  for (const NormalStep& step : normal_steps) {
+    normal = step(std::move(normal));
+    require_moderate_growth(raw.size(), normal.size());
+  }
+  return normal;
+}
 
 void Pipeline::mark(std::vector<bool>& marks, std::int32_t id) {
   const auto index = static_cast<std::size_t>(id);

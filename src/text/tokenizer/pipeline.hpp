@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kformer/text/tokenizer.hpp"
@@ -39,6 +40,10 @@ struct Pipeline {
   bool adds_bos = false;
   std::string chat_template;
   std::string fingerprint;
+
+  /// A text after the normal steps.
+  /// \throws NotSupported if they make it much longer
+  std::string normalised(std::string_view raw) const;
 
   /// Marks a token as special or literal.
   static void mark(std::vector<bool>& marks, std::int32_t id);
