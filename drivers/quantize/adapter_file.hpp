@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <vector>
 
 #include "kformer/io/adapter.hpp"
 
@@ -12,10 +13,10 @@ class AdapterFile {
  public:
   /// Checks that the file may be there; creates nothing.
   /// \param path    of the file
-  /// \param adapter what is read: its folder, or its GGUF file
+  /// \param sources what is read: files, and folders with files of a checkpoint or an adapter. None of them is replaced
   /// \param replace whether a file may be there already
   /// \throws FileError naming the path and the reason
-  AdapterFile(std::filesystem::path path, const std::filesystem::path& adapter, bool replace);
+  AdapterFile(std::filesystem::path path, const std::vector<std::filesystem::path>& sources, bool replace);
 
   /// Writes it as `write_gguf_adapter`.
   /// \throws FileError if that is impossible

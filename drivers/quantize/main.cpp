@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <deque>
+#include <filesystem>
+#include <vector>
 
 #include "app/program.hpp"
 #include "app/start_kokkos.hpp"
@@ -164,7 +166,9 @@ int run(const QuantizeOptions& options) {
   const LlamaConfig model = llama_config(checkpoint.model());
   if (!options.adapter.empty()) adapter = AdapterCheckpoint::open(options.adapter, model);
   std::optional<AdapterFile> file;
-  if (!options.adapter_gguf.empty()) file.emplace(options.adapter_gguf, options.adapter, options.overwrite);
+  const std::filesystem::path folder = checkpoint.folder().empty() ? "." : checkpoint.folder();
+  const std::vector<std::filesystem::path> sources{options.input, folder, options.adapter};
+  if (!options.adapter_gguf.empty()) file.emplace(options.adapter_gguf, sources, options.overwrite);
   if (output) write_checkpoint(checkpoint, adapter, *output, options);
   if (!file) return exit_ok;
   if (!options.dry_run) file->write(*adapter, model);

@@ -5,6 +5,7 @@ ctest runs this with the program in KFORMER_QUANTIZE and the sources in KFORMER_
 """
 
 import json
+import shutil
 import unittest
 
 import driver_case
@@ -13,7 +14,7 @@ from quantize_case import QuantizeTest
 
 if h5py is not None:
     import numpy as np
-    from packed_weights import read_gguf, read_packed
+    from packed_weights import read_gguf, read_packed, write_gguf
 
 TINY = driver_case.SOURCE / "inputs/tiny-llama"
 CASE = driver_case.SOURCE / "tests/data/adapter_case"
@@ -190,8 +191,27 @@ class AdapterFile(QuantizeTest):
         self.assertEqual((self.folder / "a.gguf").read_text(), "mine")
         self.run_driver("--overwrite", "--adapter-gguf", "a.gguf", "-a", CASE, TINY)
         self.assertEqual((self.folder / "a.gguf").read_bytes()[:4], b"GGUF")
-        self.assertIn("'a.gguf' is the adapter that is read; name another file",
+        self.assertIn("'a.gguf' is a file that is read; name another file",
                       self.refused(TINY, "-a", "a.gguf", "--adapter-gguf", "a.gguf", "--overwrite"))
+
+    def test_a_file_that_is_read_is_not_replaced(self):
+        for name, source in (("tiny", TINY), ("adapter", CASE)):
+            shutil.copytree(source, self.folder / name)
+        (self.folder / "link").symlink_to("tiny/model.safetensors")
+        write_gguf(self.folder / "tiny.gguf", {name: tensor.weights().reshape(tensor.shape).astype("<f4")
+                                               for name, tensor in read_packed(TINY).items()},
+                   json.loads((TINY / "config.json").read_text()))
+        for model, file in (("tiny", "tiny/model.safetensors"), ("tiny", "tiny/config.json"), ("tiny", "link"),
+                            ("tiny/model.safetensors", "tiny/config.json"), ("tiny", "adapter/adapter_config.json"),
+                            ("tiny", "adapter/adapter_model.safetensors"), ("tiny.gguf", "tiny.gguf")):
+            before = (self.folder / file).read_bytes()
+            self.assertIn(f"adapter file '{file}' is a file that is read; name another file",
+                          self.refused(model, "-a", "adapter", "--adapter-gguf", file, "--overwrite"))
+            self.assertEqual((self.folder / file).read_bytes(), before)
+        # An adapter that was written among them is none of them.
+        for file in ("tiny/a.gguf", "adapter/a.gguf"):
+            for arguments in ((), ("--overwrite",)):
+                self.run_driver("tiny", "-a", "adapter", "--adapter-gguf", file, *arguments)
 
     def test_places_that_are_none(self):
         (self.folder / "in").mkdir()
