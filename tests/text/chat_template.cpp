@@ -118,9 +118,9 @@ BOOST_AUTO_TEST_CASE(a_tokenizer_spells_its_own_ends) {
                       {"chat_template.jinja", template_text}});
   };
   const auto model = open("{{ '<|user|>\n' + message['content'] + eos_token }}");
-  const ChatTemplate zephyr = chat_template_of(*model);
-  BOOST_TEST((zephyr.style == ChatStyle::zephyr));
-  BOOST_TEST(apply_chat(zephyr, Messages{{"user", "Hi"}}) == "<|user|>\nHi<|endoftext|>\n<|assistant|>\n");
+  const ChatTemplate chat = chat_template_of(*model);
+  BOOST_TEST((chat.style == ChatStyle::zephyr));
+  BOOST_TEST(apply_chat(chat, Messages{{"user", "Hi"}}) == "<|user|>\nHi<|endoftext|>\n<|assistant|>\n");
   const ChatTemplate named = chat_template_of(*model, ChatStyle::llama2);
   BOOST_TEST(apply_chat(named, Messages{{"user", "a"}, {"assistant", "b"}, {"user", "c"}}) ==
              "[INST] a [/INST] b <|endoftext|><|begin|>[INST] c [/INST]");
