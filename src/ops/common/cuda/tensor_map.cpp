@@ -23,7 +23,11 @@ PFN_cuTensorMapEncodeTiled_v12000 encoder() {
     constexpr const char* name = "cuTensorMapEncodeTiled";
     void* function = nullptr;
     cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
     check(cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &result), name);
+#else  // it takes no version, and there is only one
+    check(cudaGetDriverEntryPoint(name, &function, cudaEnableDefault, &result), name);
+#endif
     if (result != cudaDriverEntryPointSuccess || !function)
       throw Error(std::string(name) + ": the CUDA driver does not have it");
     return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
@@ -34,7 +38,8 @@ PFN_cuTensorMapEncodeTiled_v12000 encoder() {
 }  // namespace
 
 TensorMap make_tensor_map(Half type, const TensorShape& shape) {
-  static_assert(sizeof(TensorMap) == sizeof(CUtensorMap) && alignof(TensorMap) <= alignof(CUtensorMap));
+  // CUDA 12 aligns it to 64 bytes, CUDA 13 to 128.
+  static_assert(sizeof(TensorMap) == sizeof(CUtensorMap) && alignof(TensorMap) >= alignof(CUtensorMap));
   const cuuint64_t extent[4] = {shape.extent[0], shape.extent[1], shape.extent[2], shape.extent[3]};
   const cuuint64_t stride[3] = {shape.stride_bytes[1], shape.stride_bytes[2], shape.stride_bytes[3]};
   const cuuint32_t box[4] = {shape.box[0], shape.box[1], shape.box[2], shape.box[3]};
