@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The kernels of sm_90a on emulated CUDA blocks, against the reference by the rule.
+#include "cuda/warpgroups.hpp"
 #include "cuda/wrong_starts.hpp"
 #include "kformer/ops/impl/flash_backward.hpp"
 #include "kformer/ops/impl/flash_forward.hpp"
@@ -8,7 +9,7 @@
 
 namespace kformer::Testing {
 
-BOOST_AUTO_TEST_SUITE(hopper_emulated)
+BOOST_AUTO_TEST_SUITE(hopper_emulated, *boost::unit_test::precondition(HasWarpgroups()))
 
 using Case = AttentionCase;
 constexpr auto kernel = Impl::cuda::WarpgroupForwardEntry<Exec>::entry();

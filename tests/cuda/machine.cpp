@@ -8,6 +8,7 @@
 #include <array>
 #include <set>
 
+#include "cuda/warpgroups.hpp"
 #include "kformer/core/scalar.hpp"
 #include "ops/attention/cuda/tile_table.hpp"
 #include "ops/common/cuda/device.hpp"
@@ -250,6 +251,13 @@ BOOST_AUTO_TEST_CASE(refused_devices) {
   BOOST_TEST(cuda::capability_refusal(90, 89) == "it needs compute capability >= 9.0, this device is 8.9");
   BOOST_TEST(cuda::capability_refusal(100, 90) == "it needs compute capability >= 10.0, this device is 9.0");
   for (const int present : {80, 86, 89, 90, 120}) BOOST_TEST(cuda::capability_refusal(80, present).empty());
+}
+
+BOOST_AUTO_TEST_CASE(kernels_of_sm_90a_are_tested_where_they_run) {
+  for (const cuda::Machine& m : cuda::machines)
+    BOOST_TEST(has_warpgroups(false, m.capability) == (m.capability == 90), m.capability);
+  BOOST_TEST(!has_warpgroups(false, 100));
+  BOOST_TEST(has_warpgroups(true, 80));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

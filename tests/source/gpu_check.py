@@ -62,6 +62,13 @@ PYTHON_WITH_TORCH = """#!/bin/sh
 for file; do :; done
 echo '{"about": {"torch": "none"}, "rows": []}' > "$file"
 """
+# The kernels of warpgroups need a device of 9.0.
+TUNED = """#!/bin/sh
+case "$1" in
+  --list_content) printf 'attention_emulated*\\n    shapes*\\nhopper_emulated*\\n    shapes*\\n' >&2 ;;
+  --run_test=hopper_emulated*) HOPPER ;;
+esac
+"""
 BLOCKS = ["attention", "attention_portable", "rms_norm", "rope", "swiglu", "cross_entropy", "linear", "linear_cross_entropy",
           "embedding", "adamw", "layer", "decode"]
 
@@ -227,6 +234,20 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(steps["tests/attention"]["why"], "2 failures")
         self.assertEqual(steps["tests/rope"]["status"], "passed")
         self.assertEqual(steps["benchmark/layer"]["status"], "passed")
+
+    def test_a_device_without_warpgroups_skips_their_suite(self):
+        self.write(self.path / "compute-sanitizer", SANITIZER)
+        skips = "echo skipped: it needs 9.0; echo; echo No errors detected; exit 77"
+        for does, status, sanitized in ((skips, "skipped", "attention_emulated/nan_stays"),
+                                        (":", "passed", "hopper_emulated/what_is_hidden")):
+            with self.subTest(status):
+                shutil.rmtree(self.output, ignore_errors=True)
+                self.write(self.binaries / "kformer_tests_tuned", TUNED.replace("HOPPER", does))
+                done, result, steps = self.check()
+                self.assertEqual((done.returncode, result["ok"]), (0, True), done.stdout + done.stderr)
+                self.assertEqual(self.status(steps)["tuned/hopper_emulated"], status)
+                self.assertEqual(steps["tuned/hopper_emulated"]["why"], "skipped: it needs 9.0" if does == skips else "")
+                self.assertIn(f"--run_test={sanitized}*", steps["sanitizer/racecheck"]["command"])
 
     def test_a_failing_benchmark_has_no_figures(self):
         self.write(self.binaries / "kformer-layer", "#!/bin/sh\necho out of memory\nexit 6\n")
