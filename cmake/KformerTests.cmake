@@ -103,8 +103,7 @@ function(kformer_add_space_tests)
     target_compile_definitions(${program} PRIVATE KFORMER_TEST_SPACE=Kokkos::${space})
     if(TARGET Kformer::load) # tests that read tensor files
       target_link_libraries(${program} PRIVATE Kformer::load)
-      target_compile_definitions(${program} PRIVATE KFORMER_INPUTS="${PROJECT_SOURCE_DIR}/inputs"
-                                                    KFORMER_TEST_DATA="${CMAKE_CURRENT_SOURCE_DIR}/data")
+      target_compile_definitions(${program} PRIVATE KFORMER_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     endif()
     kformer_test_sources(${program})
     # The Serial space is the case of one thread.

@@ -30,7 +30,7 @@ constexpr const char* cases[] = {"adapter_case", "dora_case"};
 
 struct Expected {
   explicit Expected(const char* name = "adapter_case")
-      : file(SafetensorsFile::open(case_of(name) / "expected.safetensors")) {}
+      : file(SafetensorsFile::open(test_data(name) / "expected.safetensors")) {}
 
   SafetensorsFile file;
   std::vector<double> ids = file.read_f64("ids"), logits = file.read_f64("logits"),
@@ -60,7 +60,7 @@ struct Training {
   Trainer<Exec, double> trainer;
 
   explicit Training(const char* name = "adapter_case", double dropout = 0, double rate = 1e-3)
-      : adapter(AdapterCheckpoint::open(case_of(name))),
+      : adapter(AdapterCheckpoint::open(test_data(name))),
         trainer(llama_config(base().model()),
                 {.shape = {batch, tokens},
                  .layer = {.lora = for_training(lora, dropout)},

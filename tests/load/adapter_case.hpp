@@ -10,19 +10,18 @@
 #include "kformer/io/adapter.hpp"
 #include "kformer/io/checkpoint.hpp"
 #include "support/errors.hpp"
+#include "support/source_files.hpp"
 
 namespace kformer::Testing {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-inline fs::path inputs() { return KFORMER_INPUTS; }
 // By scripts/make_adapter_case; `dora_case` has magnitudes.
-inline fs::path case_of(const char* name) { return inputs().parent_path() / "tests/data" / name; }
-inline fs::path adapter_case() { return case_of("adapter_case"); }
+inline fs::path adapter_case() { return test_data("adapter_case"); }
 
 inline Checkpoint base() {
-  Checkpoint checkpoint = Checkpoint::open(inputs() / "tiny-llama");
+  Checkpoint checkpoint = Checkpoint::open(tiny_llama());
   checkpoint.check_against(checkpoint.model());
   return checkpoint;
 }

@@ -13,7 +13,7 @@ namespace kformer::Testing {
 BOOST_FIXTURE_TEST_SUITE(adapter_files, AdapterFolder)
 
 BOOST_AUTO_TEST_CASE(magnitudes_fit_the_configuration) {
-  fs::copy(case_of("dora_case"), folder, fs::copy_options::overwrite_existing | fs::copy_options::recursive);
+  fs::copy(test_data("dora_case"), folder, fs::copy_options::overwrite_existing | fs::copy_options::recursive);
   BOOST_TEST(AdapterCheckpoint::open(folder).lora().magnitudes);
   const std::string file = "'" + (folder / "adapter_model.safetensors").string() + "': tensor '",
                     first = "base_model.model.model.layers.0.mlp.down_proj.lora_magnitude_vector'";

@@ -18,6 +18,7 @@
 #include "kformer/parallel/communicator.hpp"
 #include "load/divided_weights.hpp"
 #include "support/errors.hpp"
+#include "support/source_files.hpp"
 #include "support/test_tensor.hpp"
 
 namespace kformer::Testing {
@@ -25,9 +26,6 @@ namespace {
 
 using Exec = KFORMER_TEST_SPACE;
 using Space = Exec::memory_space;
-
-// A checkpoint that is part of the repository: random weights in bfloat16.
-std::filesystem::path tiny_llama() { return std::filesystem::path(KFORMER_INPUTS) / "tiny-llama"; }
 
 Checkpoint open_checked() {
   Checkpoint checkpoint = Checkpoint::open(tiny_llama());
@@ -269,7 +267,7 @@ BOOST_AUTO_TEST_CASE(blocks_on_their_way_to_a_dense_array_are_counted) {
 
 // As transformers and bitsandbytes saved it: matrices of layers in NF4, others in bfloat16.
 BOOST_AUTO_TEST_CASE(a_checkpoint_of_bitsandbytes_is_kept_or_made_dense) {
-  const std::filesystem::path folder = KFORMER_TEST_DATA "/nf4_case/llama";
+  const std::filesystem::path folder = test_data("nf4_case/llama");
   const Checkpoint checkpoint = Checkpoint::open(folder);
   checkpoint.check_against(checkpoint.model());
   const auto formats = quantized_weights(checkpoint);
@@ -371,7 +369,7 @@ BOOST_AUTO_TEST_CASE(ranks_quantise_their_parts_of_a_decoder) {
 }
 
 BOOST_AUTO_TEST_CASE(blocks_of_another_format_are_refused) {
-  const Checkpoint checkpoint = Checkpoint::open(KFORMER_TEST_DATA "/nf4_case/llama");
+  const Checkpoint checkpoint = Checkpoint::open(test_data("nf4_case/llama"));
   const auto ledger = Ledger::create();
   LlamaModel<Exec, float> model(llama_config(checkpoint.model()), {1, 4},
                                 {.lora = LoraConfig::all(2, 4),

@@ -2,11 +2,12 @@
 // A layer of random weights against its description in NumPy, differentiated by complex steps: see
 // scripts/make_layer_case.
 #include "model/layer_case.hpp"
+#include "support/source_files.hpp"
 
 namespace kformer::Testing {
 namespace {
 
-LayerCase random_layer() { return LayerCase(KFORMER_TEST_DATA "/layer_case/random_layer"); }
+LayerCase random_layer() { return LayerCase(test_data("layer_case/random_layer")); }
 
 }  // namespace
 

@@ -3,18 +3,20 @@
 // another file of that script.
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <set>
 
 #include "kformer/io/checkpoint.hpp"
 #include "kformer/io/safetensors.hpp"
 #include "ops/nf4_cases.hpp"
+#include "support/source_files.hpp"
 
 namespace kformer::Testing {
 namespace {
 
 SafetensorsFile nf4_file() {
   const char* other = std::getenv("KFORMER_NF4_CASE");
-  return SafetensorsFile::open(other ? other : KFORMER_TEST_DATA "/nf4_case/nf4_case.safetensors");
+  return SafetensorsFile::open(other ? other : test_data("nf4_case/nf4_case.safetensors"));
 }
 
 /// The matrices of the file by name.
@@ -89,10 +91,10 @@ BOOST_AUTO_TEST_CASE(the_weights_are_those_of_bitsandbytes) {
 
 // A folder that transformers and bitsandbytes wrote.
 BOOST_AUTO_TEST_CASE(a_checkpoint_of_bitsandbytes_has_its_weights) {
-  const std::string folder = KFORMER_TEST_DATA "/nf4_case/llama";
+  const std::filesystem::path folder = test_data("nf4_case/llama");
   const Checkpoint checkpoint = Checkpoint::open(folder);
   checkpoint.check_against(checkpoint.model());
-  const auto expected = SafetensorsFile::open(folder + "/expected.safetensors");
+  const auto expected = SafetensorsFile::open(folder / "expected.safetensors");
   BOOST_TEST(expected.names().size() == 2u);
   for (const std::string& name : expected.names()) {
     const CheckpointTensor& tensor = checkpoint.at(name);

@@ -5,6 +5,7 @@
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -325,6 +326,23 @@ class GpuCheck(unittest.TestCase):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("tests/kformer_tests_cuda", done.stderr)
+
+    def test_tests_find_what_they_read_of_the_sources(self):
+        build, read = self.folder / "build", set()
+        for name in ("tests/kformer_tests_cuda", "drivers/kformer-attention", "drivers/kformer-layer"):
+            (build / name).parent.mkdir(parents=True, exist_ok=True)
+            self.write(build / name, '#!/bin/sh\n[ "$1" = --list_content ] && echo "files*" >&2 || echo "$KFORMER_SOURCE"\n')
+        command = [sys.executable, "-B", SOURCE / "scripts/gpu_check", "--collect", build, self.binaries]
+        subprocess.run(command, capture_output=True, check=True)
+        _, _, steps = self.check()
+        sources = Path((self.output / steps["tests/files"]["log"]).read_text(encoding="utf-8").strip())
+        self.assertEqual(sources.parent, self.binaries.resolve())
+        for path in [*SOURCE.glob("tests/*/*.cpp"), *SOURCE.glob("tests/*/*.hpp")]:
+            read |= set(re.findall(r'test_data\("(\w+)', path.read_text(encoding="utf-8")))
+        self.assertLess({"adapter_case", "layer_case", "nf4_case"}, read)
+        carried = {path.relative_to(sources).as_posix() for path in sources.rglob("*")}
+        self.assertLess({"inputs/tiny-llama/model.safetensors", *(f"tests/data/{name}" for name in read)}, carried)
+        self.assertLess(sum(path.stat().st_size for path in sources.rglob("*")), 4e6)
 
     def test_results_are_not_overwritten(self):
         self.check()

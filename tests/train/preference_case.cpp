@@ -15,6 +15,7 @@
 #include "kformer/train/policy_loss.hpp"
 #include "kformer/train/preference_loss.hpp"
 #include "support/distance.hpp"
+#include "support/source_files.hpp"
 
 namespace kformer::Testing {
 namespace {
@@ -23,7 +24,7 @@ using nlohmann::json;
 using Numbers = std::vector<double>;
 
 json recorded(const std::string& name) {
-  std::ifstream file(std::string(KFORMER_TEST_DATA) + "/preference_case/" + name + ".json");
+  std::ifstream file(test_data("preference_case/" + name + ".json"));
   BOOST_REQUIRE(file);
   return json::parse(file);
 }
