@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import unittest
 from pathlib import Path
 
@@ -309,6 +310,8 @@ class GpuCheck(unittest.TestCase):
                               "small_layer.toml", "small_attention.toml", "kformer_tests_cuda", "kformer-layer",
                               "kformer-perf-blocks", "kformer-perf-attention", "blocks.py", "torch_blocks.py",
                               "turns.py"}, names)
+        included = {tomllib.loads(deck.read_text(encoding="utf-8")).get("include") for deck in target.glob("*.toml")} - {None}
+        self.assertEqual(included, {"base.toml"} & names)
         self.assertNotIn("left out", done.stdout)
         self.assertFalse([path for path in (target / "lib").iterdir() if path.name.startswith(("libc.so", "libm.so"))])
         # cmake loads libcurl and libcrypto, whose names begin like that of the C library.
