@@ -27,8 +27,12 @@ class Ours:
     def __init__(self, program, threads, options=()):
         self._name = Path(program).name
         command = [program, "--serve", f"--kokkos-num-threads={threads}", *options]
+        environment = dict(os.environ)
+        # Libraries of our program alone, as scripts/gpu_check names them: PyTorch has its own.
+        if libraries := environment.get("KFORMER_LIBRARY_PATH"):
+            environment["LD_LIBRARY_PATH"] = libraries
         try:
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
         except OSError as error:
             raise CannotMeasure(f"{program}: {error.strerror}; give the path of the program") from error
 

@@ -183,6 +183,22 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual((steps["blocks/rope"]["status"], steps["blocks/rope"]["why"]), ("failed", "lost"))
         self.assertEqual(list(result["blocks"]), [block for block in BLOCKS if block != "rope"])
 
+    def test_beside_pytorch_our_program_finds_its_libraries(self):
+        self.write(self.binaries / "kformer-perf-blocks", PERF.replace("#!/bin/sh\n", """#!/bin/sh
+[ "$1" = --serve ] && read request && echo "{\\"ours\\": \\"$LD_LIBRARY_PATH\\"}" && exit
+"""))
+        ask = (f'import os, sys; sys.path.insert(0, "{SOURCE}/perf/peers"); import turns; '
+               'print(turns.Ours(sys.argv[1], 1).ask("about")["ours"], "|", os.environ.get("LD_LIBRARY_PATH", ""))')
+        self.write(self.path / "python3", f"""#!/bin/sh
+case "$1" in *blocks.py) exec '{sys.executable}' -B -c '{ask}' "$2" ;; esac
+""")
+        _, _, steps = self.check()
+        log = (self.output / steps["peer/blocks"]["log"]).read_text(encoding="utf-8")
+        self.assertEqual(steps["peer/blocks"]["status"], "passed", log)
+        ours, of_python = (paths.strip().split(":") for paths in log.split("|"))
+        self.assertIn(str(self.binaries.resolve() / "lib"), ours)
+        self.assertNotIn(str(self.binaries.resolve() / "lib"), of_python)
+
     def test_pytorch_that_does_not_load(self):
         self.write(self.path / "python3", "#!/bin/sh\n/bin/sleep 100 & wait\n")
         begin = time.monotonic()
