@@ -199,6 +199,21 @@ case "$1" in *blocks.py) exec '{sys.executable}' -B -c '{ask}' "$2" ;; esac
         self.assertIn(str(self.binaries.resolve() / "lib"), ours)
         self.assertNotIn(str(self.binaries.resolve() / "lib"), of_python)
 
+    def test_every_cublas_of_python_is_found(self):
+        folders = [self.folder / place for place in ("with 12/nvidia/cublas/lib", "with [13]/nvidia/cu13/lib")]
+        for version, folder in zip((12, 13), folders):
+            folder.mkdir(parents=True)
+            (folder / f"libcublasLt.so.{version}").touch()
+        packages = " ".join(f"'{folder.parents[2]}'" for folder in folders)
+        self.write(self.path / "python3", f"""#!/bin/sh
+case "$2" in *sys.path*) printf '%s\\n' {packages} ;; *) exit 1 ;; esac
+""")
+        self.attention_suite('echo "$LD_LIBRARY_PATH"')
+        _, _, steps = self.check()
+        paths = (self.output / steps["tests/attention"]["log"]).read_text(encoding="utf-8").strip().split(":")
+        self.assertEqual(paths[0], str(self.binaries.resolve() / "lib"))
+        self.assertLessEqual({str(folder) for folder in folders}, set(paths))
+
     def test_pytorch_that_does_not_load(self):
         self.write(self.path / "python3", "#!/bin/sh\n/bin/sleep 100 & wait\n")
         begin = time.monotonic()
