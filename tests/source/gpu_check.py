@@ -312,6 +312,32 @@ case "$2" in *sys.path*) printf '%s\\n' {packages} ;; *) exit 1 ;; esac
         self.assertEqual(steps["tests/attention"]["status"], "timed out")
         self.assertEqual(steps["tests/rope"]["status"], "passed")
 
+    def test_a_driver_over_its_limit_leaves_its_finished_cases(self):
+        # It ends in order when it is asked to, and what it started with it.
+        self.write(self.binaries / "kformer-layer", """#!/bin/sh
+for file; do :; done
+trap '/bin/cp "${0%/*}/driver.h5" "$file.part"; exit 75' TERM
+/bin/sleep 100 & wait
+""")
+        begin = time.monotonic()
+        done, result, steps = self.check(budget=12)
+        self.assertLess(time.monotonic() - begin, 60)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(steps["benchmark/layer"]["status"], "timed out")
+        self.assertEqual((result["result_files"]["layer"], result["unfinished_files"]), ("layer.h5.part", ["layer"]))
+        self.assertEqual(result["result_files"]["decode"], "decode.h5")
+        if h5py is not None:
+            self.assertEqual(result["figures"]["layer"]["cases"], {"status": ["ok", "unsupported"]})
+
+    def test_a_tool_that_hangs_takes_no_results_with_it(self):
+        self.write(self.path / "nvidia-smi", "#!/bin/sh\nexec /bin/sleep 100\n")
+        begin = time.monotonic()
+        done, result, _ = self.check(budget=15)
+        self.assertLess(time.monotonic() - begin, 60)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIsNone(result["device"])
+        self.assertEqual(set(result["result_files"]), {"attention", "decode", "layer"})
+
     def test_beyond_the_budget_nothing_runs(self):
         done, result, steps = self.check(budget=0.5)
         self.assertEqual(done.returncode, 1)
