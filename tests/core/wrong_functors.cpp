@@ -39,6 +39,10 @@ struct GradientOfAMask : Mask {
   void gradient(float, float, AttentionIndex) const {}
 };
 
+struct DerivativeOfAMask : Mask {
+  float derivative(float, AttentionIndex) const { return 1; }
+};
+
 struct ScoreInDouble {
   double operator()(float score, AttentionIndex) const { return score + 0.5; }
 };
@@ -101,5 +105,7 @@ void program() {
   forward_late(Mask());
 #elif KFORMER_WRONG_PROGRAM == 11
   backward_late(Slope());
+#elif KFORMER_WRONG_PROGRAM == 12
+  backward(DerivativeOfAMask());
 #endif
 }

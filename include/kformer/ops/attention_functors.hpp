@@ -28,7 +28,7 @@
 /// options and extras make.
 ///
 /// `C derivative(C score, AttentionIndex) const` returns the derivative of that function by `score`, for
-/// backward.
+/// backward. Neither it nor `gradient` may stand without a score.
 ///
 /// `void gradient(C dscore, C score, AttentionIndex) const` is called in backward, once for each visible pair.
 /// `dscore` is the gradient of what `operator()` returned for `score`. With it, parameters of the functor and
@@ -121,6 +121,9 @@ consteval void check_functor() {
   static_assert(
       !HasDerivative<F, C> || DifferentiableAttentionScore<F, C>,
       "kformer: `derivative` of an attention functor must be `C derivative(C score, AttentionIndex) const`");
+  static_assert(
+      !HasDerivative<F, C> || AttentionScoreFunctor<F, C>,
+      "kformer: a functor with `derivative` needs a score, `C operator()(C score, AttentionIndex) const`");
   static_assert(!HasGradient<F, C> || AttentionScoreWithGradient<F, C>,
                 "kformer: `gradient` of an attention functor must be `void gradient(C dscore, C score, "
                 "AttentionIndex) const`");

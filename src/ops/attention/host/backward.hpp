@@ -91,7 +91,8 @@ struct BackwardTile {
   Operand<T>*weight_factor, *slope_factor, *slope_by_key;
   C* paired;
   C *probabilities, *gradients;  // (key, row)
-  C *lse, *delta, *derivative;
+  C *lse, *delta;
+  C* derivative;  // null unless has_derivative
   Row* rows;
   int tile_begin, tile_end, next_row, last_prefetch, next_sum, next_key;  // what has been prefetched
 
@@ -132,7 +133,7 @@ struct BackwardTile {
     paired = scratch.take<C>(uses_pairs<T> ? panel_lanes<C> * larger(k_stride, v_stride) : 0);
     lse = scratch.take<C>(most_rows);
     delta = scratch.take<C>(most_rows);
-    derivative = scratch.take<C>(has_derivative(p) ? backward_keys * panel_lanes<C> : 0);
+    derivative = has_derivative(p) ? scratch.take<C>(backward_keys * panel_lanes<C>) : nullptr;
     rows = scratch.take<Row>(most_rows);
     return scratch.bytes();
   }

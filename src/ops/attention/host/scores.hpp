@@ -174,7 +174,7 @@ __attribute__((noinline)) void hide_by_block(const Arguments& p, const Sequence&
 template <class C>
 __attribute__((noinline)) void apply_functor(const Arguments& p, const Sequence& s, const Panel& panel,
                                              std::int64_t first, int keys, C* scores, C* derivative) {
-  if (derivative && has_derivative(p) && !(p.softcap > 0))
+  if (derivative && !(p.softcap > 0))
     for (int i = 0; i < keys * panel.lanes; i += width<C>) store<C>(derivative + i, splat(C(1)));
   for (int i = 0; i < panel.count; ++i) {
     const Row& row = panel.rows[i];
