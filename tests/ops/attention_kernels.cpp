@@ -182,7 +182,13 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(nan_stays_where_it_is_seen, T, Scalars) {
   const Case c{2, 75, 113, 2, 1, 8, 8}, longer{2, 113, 75, 2, 1, 8, 8};
   const Case packed = Case{1, 0, 0, 4, 2, 8, 8}.packed({40, 30, 0, 5}, {70, 20, 3, 0}).causal();
   const Case blocks = c.blocks(16, 16), bias = c.bias(Bias::full);
+  // Queries that see an odd number of keys, alone or together, share a tile with one that sees the next key.
+  const Case odd = Case{1, 49, 50, 64, 64, 8, 8}.causal(), together = Case{33, 2, 4, 48, 1, 8, 8}.causal();
   test_both<T>({
+      odd.poison(Poison::last_value),
+      odd.poison(Poison::last_key),
+      together.poison(Poison::last_value),
+      together.poison(Poison::last_key),
       c.window(10).poison(Poison::hidden_keys),
       c.causal().window(10).poison(Poison::hidden_keys),
       c.bias(Bias::keys_per_batch).poison(Poison::hidden_keys),

@@ -272,9 +272,10 @@ struct BackwardTile {
       if (blocks == Blocks::none) continue;
       const int row = i * panel_lanes<C>;
       const bool hidden = differentiate(x, blocks, row, j, seen);
-      if (hidden && !(all_finite(k + j * k_stride, seen, k_dim, k_stride) &&
-                      all_finite(q + row * k_stride, x.count, k_dim, k_stride) &&
-                      all_finite(dout + row * v_stride, x.count, v_dim, v_stride)))
+      const int read = keys_read<T>(seen, keys - j);
+      if ((hidden || read > seen) && !(all_finite(k + j * k_stride, read, k_dim, k_stride) &&
+                                       all_finite(q + row * k_stride, x.count, k_dim, k_stride) &&
+                                       all_finite(dout + row * v_stride, x.count, v_dim, v_stride)))
         hiding_products(row, x.count, j, seen);
       else
         products(row, x.count, j, seen);

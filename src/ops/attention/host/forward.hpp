@@ -144,7 +144,8 @@ struct ForwardTile {
         C* sums = out + row * padded<C>(p.v_head_dim);
         if (!started[n]) clear(sums, p.v_head_dim * lanes);
         started[n] = true;
-        if (hidden && !all_finite(seen_v, seen, padded<C>(p.v_head_dim), v_stride))
+        const int read = keys_read<T>(seen, keys - skipped);
+        if ((hidden || read > seen) && !all_finite(seen_v, read, padded<C>(p.v_head_dim), v_stride))
           hiding_product(seen_v, seen, lanes, sums);
         else
           product_panel<Left::by_column, Start::scaled_sum, vectors>(

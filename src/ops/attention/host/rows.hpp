@@ -169,6 +169,12 @@ KFORMER_SIMD_INLINE C sink_of(const Arguments& p, std::int64_t head) {
   return x[0];
 }
 
+/// Of `keys` keys, those that a product along `seen` of them reads: whole pairs.
+template <class T>
+int keys_read(int seen, int keys) {
+  return static_cast<int>(smaller(keys, operands<T>(seen) * per_operand<T>));
+}
+
 /// Whether `count` rows hold neither infinities nor NaN.
 template <class C>
 bool all_finite(const C* rows, int count, int dim, std::int64_t ld) {
