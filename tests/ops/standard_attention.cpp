@@ -201,6 +201,21 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
   });
 }
 
+// One thread gets all 80 queries in a tile, several get tiles of 64 and 16.
+BOOST_AUTO_TEST_CASE_TEMPLATE(bits_do_not_depend_on_the_number_of_threads, T, Scalars) {
+  Tensors<T> t({1, 80, 2100, 1, 1, 40, 8});
+  std::vector<std::vector<unsigned char>> bits;
+  for (const Exec& exec : {Exec(), one_thread()}) {
+    standard_attention_forward(exec, t.q.template view<4>(), t.k.template view<4>(), t.v.template view<4>(),
+                               t.out.template view<4>(), t.probabilities.template view<4>());
+    exec.fence("kformer::Testing::standard_attention");
+    bits.push_back(t.probabilities.bits());
+    bits.push_back(t.out.bits());
+  }
+  BOOST_TEST((bits[0] == bits[2]));
+  BOOST_TEST((bits[1] == bits[3]));
+}
+
 // The oracle computes nothing from a hidden key; agreement with it shows that the NaN did not spread.
 BOOST_AUTO_TEST_CASE_TEMPLATE(nan_in_hidden_places_does_not_leak, T, Scalars) {
   const std::int64_t q_len = 20, kv_len = 33;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "kformer/core/kernel_list.hpp"
@@ -26,6 +27,16 @@ namespace kformer::Testing {
 
 /// The execution space this test program was built for.
 using Exec = KFORMER_TEST_SPACE;
+
+/// An instance of one thread of OpenMP; the default instance of other spaces. `partition_space` gives that of
+/// OpenMP, too, where parallel regions do not nest.
+template <class Space = Exec>
+Space one_thread() {
+#ifdef KOKKOS_ENABLE_OPENMP
+  if constexpr (std::is_same_v<Space, Kokkos::OpenMP>) return Space(1);
+#endif
+  return Space();
+}
 
 // In every_kernel.cpp.
 extern template class TestMemory<Exec::memory_space>;

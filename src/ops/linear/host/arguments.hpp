@@ -25,7 +25,8 @@ struct ProductTerms {
 
 /// result(row, col) = alpha·(Σ_inner left(row, inner)·right(col, inner) + more(row, col)) + addend(row, col).
 struct ProductArguments {
-  std::int64_t rows, inner;
+  std::int64_t rows;  ///< of the whole result: few of them are summed in another order
+  std::int64_t inner;
   ProductFactor left, right;
   void* result;
   std::int64_t row_stride;

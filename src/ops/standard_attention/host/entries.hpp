@@ -34,9 +34,9 @@ struct AttentionProductTile {
     result = p.result + b * p.batch_stride + h * p.head_stride + tile.row * p.row_stride + tile.col;
   }
 
-  /// Those of one outer index.
+  /// Those of one outer index. All rows decide how they are summed: those of a tile depend on the threads.
   ProductArguments arguments(std::int64_t outer) const {
-    return {rows,
+    return {p.rows,
             p.inner,
             {left + outer * p.left.outer_stride, p.left.index_stride, p.left.inner_stride},
             {right + outer * p.right.outer_stride, p.right.index_stride, p.right.inner_stride},
