@@ -80,6 +80,23 @@ BOOST_AUTO_TEST_CASE(memory) {
       "kformer::adamw: parameter 0: " + gradient + "weight[4] gradient[4] m[4] v[4]");
 }
 
+BOOST_AUTO_TEST_CASE(shared_memory) {
+  const std::string separate =
+      "; pass a separate View: weight[3,5] gradient[3,5] m[3,5] v[3,5] m_scale[1] v_scale[1]";
+  check_parameter_error<float>(
+      States::coded, [](AdamWParameter& p) { p.v_scale = p.m_scale; },
+      "m_scale shares memory with v_scale" + separate);
+  check_parameter_error<float>(
+      States::coded, [](AdamWParameter& p) { p.v_scale.data = p.gradient.data; },
+      "v_scale shares memory with gradient" + separate);
+  const AdamWModel<float> model(States::plain, {{4}});
+  const Kokkos::View<float*, Kokkos::LayoutRight, Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>
+      norm(static_cast<float*>(model.parameters[0].gradient.data), 1);
+  check_error<DimensionMismatch>([&] { gradient_norm(Exec(), model.parameters, norm); },
+                                 "kformer::gradient_norm: parameter 0: norm shares memory with gradient; pass a "
+                                 "separate View: gradient[4] norm[1]");
+}
+
 BOOST_AUTO_TEST_CASE(storage_types) {
   TestTensor<Exec, bf16> half({3, 5}, Rows::packed);
   check_parameter_error<float>(

@@ -95,7 +95,7 @@ void check_parameter(const char* function, std::size_t i, const AdamWParameter& 
       .require_dense(one_array)
       .require_option(p.weight_decay >= 0 && std::isfinite(p.weight_decay),
                       "weight_decay must be finite and not negative, got " + text(p.weight_decay));
-  for (const char* role : {"weight", "master", "m", "v"}) all.require_disjoint(role);
+  for (const char* role : {"weight", "master", "m", "v", "m_scale", "v_scale"}) all.require_disjoint(role);
   check_states(all, p);
 }
 
@@ -112,6 +112,7 @@ void GradientNorm::check() const {
         .require_extents(gradient.present(), "a gradient")
         .require_dtype("gradient", compute_dtype(norm.dtype))
         .require_dense(one_array);
+    named(function, i, parameters[i], {{"gradient", gradient}, {"norm", norm}}).require_disjoint("norm");
   }
 }
 
