@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Every entry of the kernel lists of flash attention against the reference.
+#include <optional>
+#include <vector>
+
 #include "kformer/ops/impl/flash_backward.hpp"
 #include "kformer/ops/impl/flash_forward.hpp"
 #include "ops/attention_cases.hpp"
@@ -262,9 +265,10 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(weights_below_the_normal_numbers_vanish, T, Wide) 
 
 BOOST_AUTO_TEST_CASE(queries_that_see_nothing) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
-  for (const bool sinks : {false, true}) {
-    const Case c = Case{1, 3, 1, 1, 1, 4, 4}.causal();
-    AttentionTensors<float> t(sinks ? c.sinks() : c);
+  for (const auto& sink : std::vector<std::optional<double>>{std::nullopt, 0.5, -infinity}) {
+    const Case c = Case{1, 3, 1, 1, 1, 4, 4}.causal().scale(2);
+    AttentionTensors<float> t(sink ? c.sinks() : c);
+    if (sink) t.sinks.fill([&](std::size_t) { return static_cast<float>(*sink); });
     for (const auto& kernel : kernels<Impl::AttentionForward, Exec>()) {
       if (!kernel.reject(t.forward_problem()).empty()) continue;
       const Kokkos::View<std::byte*, Exec::memory_space> workspace("workspace",
@@ -273,8 +277,8 @@ BOOST_AUTO_TEST_CASE(queries_that_see_nothing) {
       Exec().fence("kformer::Testing::attention");
       const auto out = t.out.read<double>(), lse = t.lse.read<double>();
       for (std::int64_t i = 0; i < 2; ++i) {
-        BOOST_TEST(lse(0, 0, i) == (sinks ? t.sinks.read<double>()(0) : -infinity));
-        for (std::int64_t d = 0; d < 4; ++d) BOOST_TEST(out(0, i, 0, d) == 0);
+        BOOST_TEST(lse(0, 0, i) == sink.value_or(-infinity), kernel.name);
+        for (std::int64_t d = 0; d < 4; ++d) BOOST_TEST(out(0, i, 0, d) == 0, kernel.name);
       }
       BOOST_TEST(std::isfinite(lse(0, 0, 2)));
     }

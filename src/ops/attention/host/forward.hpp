@@ -216,11 +216,13 @@ struct ForwardTile {
       }
   }
 
-  // lse of a row; returns what its sums are to be multiplied by. A sink is one more score, without a value.
+  // lse of a row; returns what its sums are to be multiplied by. A sink is one more score, without a value. One
+  // of −∞ is none: where a row sees nothing, `most` may be −∞, too, and their difference NaN.
   C finish_row(int r) const {
     C most = highest[r] * remaining_scale(), total = sum[r], factor = 1;
-    if (p.sinks) {
-      const C score = sink_of<T>(p, rows[r].head), top = score > most ? score : most;
+    const C score = p.sinks ? sink_of<T>(p, rows[r].head) : -Infinity<C>::value;
+    if (score != -Infinity<C>::value) {
+      const C top = score > most ? score : most;
       factor = exp<C>(splat(most - top))[0];
       total = total * factor + exp<C>(splat(score - top))[0];
       most = top;
