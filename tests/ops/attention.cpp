@@ -44,6 +44,11 @@ BOOST_AUTO_TEST_CASE(visibility_by_hand) {
   BOOST_TEST(row({5, 5, 2, false}, 2) == ".xxx.");
   BOOST_TEST(row({5, 5, 2, true}, 2) == ".xx..");
   BOOST_TEST(row({5, 5, 1, true}, 4) == "....x");
+  constexpr std::int64_t widest = std::numeric_limits<std::int64_t>::max();
+  BOOST_TEST(row({5, 5, 5, false}, 0) == "xxxxx");
+  BOOST_TEST(row({5, 5, widest, false}, 2) == "xxxxx");
+  BOOST_TEST(row({5, 5, widest, true}, 2) == "xxx..");
+  BOOST_TEST(row({5, 2, widest, false}, 0) == "xx");
 }
 
 // The same scores with a sink of ln 4: it takes half of the probability.

@@ -33,7 +33,7 @@ inline double attention_scale(const AttentionOptions& options, std::int64_t head
 }
 
 /// AttentionOptions for one problem, in the form that kernels need: query `i` sees keys `first(i) ≤ j <
-/// end(i)`.
+/// end(i)`. Where a window hides nothing it is not added to a position: it may be of any size, and overflow.
 struct Visibility {
   std::int64_t q_len, kv_len, window;
   bool causal;
@@ -41,14 +41,14 @@ struct Visibility {
   /// First visible key of query `i`; not below 0, may be ≥ `end(i)`: then the query sees none.
   KOKKOS_FUNCTION std::int64_t first(std::int64_t i) const {
     const std::int64_t p = i + kv_len - q_len;
-    return window > 0 ? Kokkos::max<std::int64_t>(0, p - window + 1) : 0;
+    return window > 0 && window <= p ? p - window + 1 : 0;
   }
   /// One past the last visible key of query `i`; between 0 and `kv_len`.
   KOKKOS_FUNCTION std::int64_t end(std::int64_t i) const {
     const std::int64_t p = i + kv_len - q_len;
     std::int64_t last = kv_len;
     if (causal) last = Kokkos::min(last, p + 1);
-    if (window > 0) last = Kokkos::min(last, p + window);
+    if (window > 0 && window < kv_len - p) last = Kokkos::min(last, p + window);
     return Kokkos::max<std::int64_t>(0, last);
   }
   /// Whether query `i` sees key `j`.

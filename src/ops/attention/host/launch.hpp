@@ -35,7 +35,8 @@ Arguments arguments_of(const Problem& p) {
   a.lse_query_stride = p.lse.stride[2];
   a.scale = attention_scale(p.options, p.q.extent[3]);
   a.softcap = p.options.softcap;
-  a.window = p.options.window;
+  // A wider one hides no more, but its sum with a position may overflow.
+  a.window = std::min(p.options.window, p.q.extent[1] + p.k.extent[1]);
   a.causal = p.options.causal;
   a.functor = p.functor;
   const auto stride = [](const TensorRef& ref, int r) { return ref.extent[r] == 1 ? 0 : ref.stride[r]; };
