@@ -367,6 +367,11 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
   check_error<NotSupported>(
       [&] { forward(k, out, probabilities, {.softcap = 2}); },
       "kformer::standard_attention_forward: softcap is not supported; use kformer::attention_*");
+  const std::string by_extents =
+      ": batch_invariant is not supported, because products choose the order of a sum by their extents; use "
+      "kformer::attention_*";
+  check_error<NotSupported>([&] { forward(k, out, probabilities, {.batch_invariant = true}); },
+                            "kformer::standard_attention_forward" + by_extents);
   check_error<DimensionMismatch>(
       [&] {
         standard_attention_masked_forward(
@@ -381,7 +386,7 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
           "mask[1,2,3,5] out[1,3,4,8] probabilities[1,4,3,5]; expected mask[batch or 1,q_heads or 1,q_len or "
           "1,kv_len]");
   const Tensor dq_like_q({1, 3, 4, 8}), dk({1, 5, 2, 8}), dv({1, 5, 2, 8});
-  auto backward = [&](const Tensor& dq, const Workspace& workspace) {
+  auto backward = [&](const Tensor& dq, const Workspace& workspace, const AttentionOptions& options = {}) {
     standard_attention_backward(Exec(),
                                 StandardAttentionBackwardOperands{.q = q.view<4>(),
                                                                   .k = k.view<4>(),
@@ -391,8 +396,10 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
                                                                   .dq = dq.view<4>(),
                                                                   .dk = dk.view<4>(),
                                                                   .dv = dv.view<4>()},
-                                {}, workspace);
+                                options, workspace);
   };
+  check_error<NotSupported>([&] { backward(dq_like_q, {}, {.batch_invariant = true}); },
+                            "kformer::standard_attention_backward" + by_extents);
   check_error<DimensionMismatch>([&] { backward(k, {}); },
                                  "kformer::standard_attention_backward: extents do not match: " + operands +
                                      "probabilities[1,4,3,5] dout[1,3,4,8] dq[1,5,2,8] dk[1,5,2,8] "

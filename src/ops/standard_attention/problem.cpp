@@ -17,8 +17,12 @@ void check_probabilities(const Operands& all, const TensorRef& p, const TensorRe
       .require_extents(dense, "probabilities to be dense (Kokkos::LayoutRight)");
 }
 
-void check_no_softcap(const Operands& all, const AttentionOptions& options) {
-  all.require_option(options.softcap == 0, "softcap is not supported; use kformer::attention_*");
+/// What only flash attention has must be off.
+void check_flash_options(const Operands& all, const AttentionOptions& options) {
+  all.require_option(options.softcap == 0, "softcap is not supported; use kformer::attention_*")
+      .require_option(!options.batch_invariant,
+                      "batch_invariant is not supported, because products choose the order of a sum by their "
+                      "extents; use kformer::attention_*");
 }
 
 }  // namespace
@@ -32,7 +36,7 @@ Operands StandardAttentionForward::operands() const {
 void StandardAttentionForward::check() const {
   const Operands all = operands();
   check_attention_inputs(all, q, k, v, "mask", mask, options);
-  check_no_softcap(all, options);
+  check_flash_options(all, options);
   check_attention_output(all, "out", out, q, v);
   check_probabilities(all, probabilities, q, k);
   all.require_disjoint("out").require_disjoint("probabilities");
@@ -52,7 +56,7 @@ Operands StandardAttentionBackward::operands() const {
 void StandardAttentionBackward::check() const {
   const Operands all = operands();
   check_attention_inputs(all, q, k, v, "mask", {}, options);
-  check_no_softcap(all, options);
+  check_flash_options(all, options);
   check_attention_output(all, "dout", dout, q, v);
   check_probabilities(all, probabilities, q, k);
   check_attention_gradients(all, q, k, v, dq, dk, dv);
