@@ -21,8 +21,13 @@ BOOST_AUTO_TEST_CASE(options_out_of_range_are_named) {
   check({.top_p = 0}, "top_p is 0.000000; it must lie in (0, 1]");
   check({.top_p = nan}, "top_p is nan; it must lie in (0, 1]");
   check({.min_p = 1.5}, "min_p is 1.500000; it must lie in [0, 1]");
-  check({.repetition_penalty = 0}, "repetition_penalty is 0.000000; it must be finite and positive");
+  check({.repetition_penalty = 0}, "repetition_penalty is 0; it must be finite and positive as f32");
+  check({.repetition_penalty = nan}, "repetition_penalty is nan; it must be finite and positive as f32");
+  check({.repetition_penalty = 1e39}, "repetition_penalty is 1e+39; it must be finite and positive as f32");
+  check({.repetition_penalty = 1e-46}, "repetition_penalty is 1e-46; it must be finite and positive as f32");
   check({.first_stream = -2}, "first_stream is -2; it must not be negative");
+  SamplingTensors<double> wide{2, 5, 3};
+  BOOST_CHECK_NO_THROW(wide.problem({.repetition_penalty = 1e39}).check());
 }
 
 BOOST_AUTO_TEST_CASE(operands_that_do_not_fit_are_named) {
