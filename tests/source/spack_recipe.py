@@ -186,12 +186,15 @@ class Kformer(unittest.TestCase):
         self.assertIn("-DKformer_ENABLE_TESTS=True", self.package.cmake_args(settings))
         self.assertIn("-DKformer_ENABLE_TESTS=False", self.cmake_args())
 
-    def test_consumers_have_a_c_compiler_where_the_recipe_needs_one(self):
-        needs = {condition for _, arguments, condition, _ in self.said("depends_on") if arguments == ("c",)}
-        self.assertEqual(needs, {"+drivers", "+mpi"})
-        for variant in needs:
-            self.assertIn("-DCMAKE_C_COMPILER=cc", self.package.compilers_of_consumers(Settings((variant,))))
-        self.assertEqual(self.package.compilers_of_consumers(Settings(())), ["-DCMAKE_CXX_COMPILER=c++"])
+    def test_the_compilers_are_those_of_the_languages_of_the_project(self):
+        languages = re.search(r"^project\([^)]*LANGUAGES ([A-Z ]+)\)", (SOURCE / "CMakeLists.txt").read_text(), re.M)[1]
+        needs = {arguments[0] for _, arguments, condition, options in self.said("depends_on")
+                 if not condition and options.get("type") == "build"}
+        self.assertEqual(needs & {"c", "cxx", "fortran"}, {language.lower() for language in languages.split()})
+
+    def test_consumers_have_both_compilers(self):
+        self.assertEqual(self.package.compilers_of_consumers(Settings(())),
+                         ["-DCMAKE_CXX_COMPILER=c++", "-DCMAKE_C_COMPILER=cc"])
 
     def test_the_consumer_is_where_the_recipe_says(self):
         self.assertTrue((SOURCE / self.package.consumer_src_dir / "CMakeLists.txt").is_file())

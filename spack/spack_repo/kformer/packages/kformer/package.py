@@ -58,11 +58,10 @@ class Kformer(CMakePackage, CudaPackage, ROCmPackage):
         description="CUDA architecture, passed on to Kokkos",
     )
 
+    # CMake's FindHDF5 and FindMPI ask the C compiler, so the project has both languages.
+    depends_on("c", type="build")
     depends_on("cxx", type="build")
     depends_on("cmake@3.25:", type="build")
-    # CMake's FindHDF5 and FindMPI ask the C compiler.
-    depends_on("c", type="build", when="+drivers")
-    depends_on("c", type="build", when="+mpi")
 
     depends_on("kokkos@4.6:5")
     depends_on("kokkos+openmp", when="+openmp")
@@ -182,11 +181,7 @@ class Kformer(CMakePackage, CudaPackage, ROCmPackage):
             cxx = self.spec["hip"].hipcc
         else:
             cxx = self["cxx"].cxx
-        args = [self.define("CMAKE_CXX_COMPILER", cxx)]
-        # As for depends_on("c").
-        if self.spec.satisfies("+drivers") or self.spec.satisfies("+mpi"):
-            args.append(self.define("CMAKE_C_COMPILER", self["c"].cc))
-        return args
+        return [self.define("CMAKE_CXX_COMPILER", cxx), self.define("CMAKE_C_COMPILER", self["c"].cc)]
 
     @run_after("install")
     def keep_consumer_project(self):
