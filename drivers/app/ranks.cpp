@@ -26,14 +26,12 @@ namespace kformer::drivers {
 
 namespace {
 
-// The first of some variables that is set: of Open MPI, of those that speak PMI (MPICH), of Slurm.
-int number_in(std::initializer_list<const char*> variables, int otherwise) {
-  for (const char* variable : variables)
+// By the first variable that is set: of Open MPI, of those that speak PMI (MPICH), of Slurm.
+int started() {
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"})
     if (const char* text = std::getenv(variable)) return std::max(1, std::atoi(text));
-  return otherwise;
+  return 1;
 }
-
-int started() { return number_in({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}, 1); }
 
 void send_to_nowhere(int file) {
   const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -57,6 +55,7 @@ Ranks::Ranks([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv) {
   m_session = std::make_unique<Session>(argc, argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &m_rank);
   MPI_Comm_size(MPI_COMM_WORLD, &m_size);
+  m_machine = MpiSession::ranks_on_this_machine();
   if (m_rank == 0) return;
   std::fflush(nullptr);
   m_error = ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
@@ -71,11 +70,6 @@ Ranks::Ranks([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv) {
 }
 
 Ranks::~Ranks() = default;
-
-int Ranks::on_this_machine() const {
-  return std::min(
-      m_size, number_in({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"}, m_size));
-}
 
 void Ranks::require(std::int64_t wanted, const std::string& keys, const char* key, const char* program,
                     bool dry_run) const {

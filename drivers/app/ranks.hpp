@@ -34,8 +34,8 @@ class Ranks {
   int rank() const { return m_rank; }
   /// The number of ranks.
   int size() const { return m_size; }
-  /// Ranks on this machine, by the launcher.
-  int on_this_machine() const;
+  /// How many of them are on this machine.
+  int on_this_machine() const { return static_cast<int>(m_machine.size()); }
   /// Whether this rank writes what a user sees.
   bool is_first() const { return m_rank == 0; }
 
@@ -83,7 +83,8 @@ class Ranks {
   struct Session;
 
   int m_rank = 0, m_size = 1;
-  int m_error = -1;  // the standard error, while it is put away
+  std::vector<int> m_machine{0};  // the ranks on this machine
+  int m_error = -1;               // the standard error, while it is put away
   double m_timeout_s = 0;
   std::unique_ptr<Session> m_session;
   std::shared_ptr<Communicator> m_world;

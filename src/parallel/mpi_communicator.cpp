@@ -75,6 +75,20 @@ MpiSession::~MpiSession() {
   if (m_owner && !finalized) MPI_Finalize();
 }
 
+std::vector<int> MpiSession::ranks_on_this_machine() {
+  const auto what = [] { return std::string("kformer::MpiSession::ranks_on_this_machine"); };
+  MPI_Comm machine = MPI_COMM_NULL;
+  int rank = 0, size = 0;
+  require_success(MPI_Comm_rank(MPI_COMM_WORLD, &rank), what);
+  require_success(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &machine),
+                  what);
+  require_success(MPI_Comm_size(machine, &size), what);
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  require_success(MPI_Allgather(&rank, 1, MPI_INT, ranks.data(), 1, MPI_INT, machine), what);
+  require_success(MPI_Comm_free(&machine), what);
+  return ranks;
+}
+
 void MpiSession::abort(int code) {
   MPI_Abort(MPI_COMM_WORLD, code);
   std::_Exit(code);

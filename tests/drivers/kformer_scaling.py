@@ -51,9 +51,9 @@ min_time_s = 0
 [sweep]
 """
 
-    def study(self, keys, *settings, ranks=None, expect=0):
+    def study(self, keys, *settings, ranks=None, launcher=(), expect=0):
         self.deck(keys)
-        start = [] if ranks is None else [MPIEXEC, "-n", str(ranks)]
+        start = [] if ranks is None else [MPIEXEC, "-n", str(ranks), *launcher]
         options = [word for setting in ("output.overwrite=true", *settings) for word in ("--set", setting)]
         done = subprocess.run([*start, self.PROGRAM, "deck.toml", *options], cwd=self.folder, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, timeout=120)
@@ -223,6 +223,12 @@ class Grids(ScalingTest):
                          "3 ranks along context need a 'batch.seq_len' that is a multiple of 6, not 16",
                          "'parallel.tensor' = 3 ranks do not divide 'num_attention_heads' = 4"):
             self.assertIn(sentence, output)
+
+    def test_ranks_share_the_cores_of_their_machine_whatever_the_launcher_says(self):
+        wrong = [f"{name}=1" for name in ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE")]
+        self.study('grids = ["1x1x1", "2x1x1"]\n', ranks=2, launcher=("env", *wrong))
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(len(set(file["simulation/grids/cores"][()].tolist())), 1)
 
     def test_a_study_is_resumed(self):
         self.deck('grids = ["1x1x1", "2x1x1", "1x2x1"]\n[simulate]\ngrids = ["4x1x1"]\n[machine]\nflop_rate = 1e9\n'

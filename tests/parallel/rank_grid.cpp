@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/parallel/rank_grid.hpp"
 
+#include <cstdlib>
+#include <numeric>
+#include <vector>
+
 #include "parallel/ranks.hpp"
 #include "support/errors.hpp"
 
@@ -42,6 +46,15 @@ BOOST_AUTO_TEST_CASE(lines_of_the_grid_talk_among_themselves) {
           BOOST_TEST(on_host(x)[0] == expected);
         }
       }
+}
+
+// srun sets none of them for several nodes without --ntasks-per-node, and tests start all ranks on one machine.
+BOOST_AUTO_TEST_CASE(ranks_of_a_machine_are_counted_without_the_variables_of_launchers) {
+  for (const char* variable : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"})
+    ::setenv(variable, "1", 1);
+  std::vector<int> all(static_cast<std::size_t>(world()->size()));
+  std::iota(all.begin(), all.end(), 0);
+  BOOST_TEST(MpiSession::ranks_on_this_machine() == all, boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(errors_say_what_to_do) {

@@ -18,6 +18,12 @@ echo "$(basename "$0") $*" >>"$LOG"
 """
 
 
+def number_of(option, job):
+    """What a job script asks for, or None."""
+    found = re.search(rf"^#SBATCH.* --{option}=(\d+)", job.read_text(), re.M)
+    return found and int(found[1])
+
+
 class JobScripts(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -60,7 +66,14 @@ class JobScripts(unittest.TestCase):
         job = SOURCE / "spack/jobs/train-cpu.sbatch"
         _, log = self.run_job(job, 0)
         self.assertEqual(log[2], "threads 12 cpus 12")
-        self.assertGreater(int(re.search(r"--ntasks=(\d+)", job.read_text())[1]), 1)
+        self.assertGreater(number_of("ntasks", job), 1)
+
+    def test_every_node_has_as_many_tasks(self):
+        for job in JOBS:
+            nodes, tasks = number_of("nodes", job), number_of("ntasks", job)
+            with self.subTest(job=job.name):
+                self.assertEqual(number_of("ntasks-per-node", job), tasks // nodes if nodes > 1 else None)
+                self.assertEqual(tasks % nodes, 0)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,11 @@ class MpiSession {
   MpiSession(const MpiSession&) = delete;             ///< there is one MPI
   MpiSession& operator=(const MpiSession&) = delete;  ///< there is one MPI
 
+  /// The ranks of MPI_COMM_WORLD that share the memory of this one's machine, in order; this one is among them. MPI
+  /// knows them under every launcher. All ranks make the call.
+  /// \throws CommunicationError if MPI fails
+  static std::vector<int> ranks_on_this_machine();
+
   /// Ends the programs of all ranks, with this exit code.
   [[noreturn]] static void abort(int code);
 
