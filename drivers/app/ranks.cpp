@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -124,6 +125,22 @@ void Ranks::begin(double timeout_s) {
   }
 #endif
   m_patient = m_world = std::make_shared<LoneCommunicator>();
+}
+
+void Ranks::find_memory(const std::string& space) {
+  const std::array own{static_cast<double>(m_machine.front()),
+                       static_cast<double>(measure::device_address(space))};
+  // The first rank has opened the files of the run, which may take longer than the time-out of the deck.
+  const std::vector<double> all = drivers::gather(*m_patient, own, "the places of memory");
+  m_places.clear();
+  for (std::size_t i = 0; i < all.size(); i += own.size())
+    m_places.push_back({static_cast<int>(all[i]), static_cast<std::int64_t>(all[i + 1])});
+}
+
+std::optional<std::size_t> Ranks::free_memory(const std::string& space) const {
+  auto free = measure::memory_available(space);
+  if (free) *free = measure::part_of_memory(*free, m_places.at(static_cast<std::size_t>(m_rank)), m_places);
+  return free;
 }
 
 std::vector<double> gather(Communicator& ranks, std::span<const double> own, const char* what) {

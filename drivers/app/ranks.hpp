@@ -11,6 +11,7 @@
 
 #include "decks/engine/rank_backend.hpp"
 #include "kformer/parallel/communicator.hpp"
+#include "measure/memory_available.hpp"
 
 namespace kformer::drivers {
 
@@ -57,6 +58,12 @@ class Ranks {
   void begin(double timeout_s);
   /// Connects their devices, after Kokkos has chosen one.
   void connect_devices(RankBackend backend);
+  /// Learns which ranks take memory of the same machine or GPU, after Kokkos has chosen one. All ranks call it.
+  /// \param space of the run
+  void find_memory(const std::string& space);
+  /// What this rank may take, after `find_memory`: its part of what is free on the space; nothing if the system does not
+  /// tell.
+  std::optional<std::size_t> free_memory(const std::string& space) const;
   /// The ranks, after `begin`.
   const std::shared_ptr<Communicator>& world() const { return m_world; }
 
@@ -83,8 +90,9 @@ class Ranks {
   struct Session;
 
   int m_rank = 0, m_size = 1;
-  std::vector<int> m_machine{0};  // the ranks on this machine
-  int m_error = -1;               // the standard error, while it is put away
+  std::vector<int> m_machine{0};               // the ranks on this machine
+  std::vector<measure::MemoryPlace> m_places;  // of all ranks
+  int m_error = -1;                            // the standard error, while it is put away
   double m_timeout_s = 0;
   std::unique_ptr<Session> m_session;
   std::shared_ptr<Communicator> m_world;

@@ -98,9 +98,7 @@ std::size_t GenerationPlan::tokens_of(const PromptTable& prompt) const {
   }
 }
 
-void GenerationPlan::require_memory(int processes) const {
-  auto available = measure::memory_available(m_space);
-  if (available) *available /= static_cast<std::size_t>(processes);
+void GenerationPlan::require_memory(const std::optional<std::size_t>& available) const {
   if (available && m_forecast->peak_total() > *available)
     throw OutOfMemory(
         fmt::format("kformer-generate: the run needs {}, but only {} is available; reduce "

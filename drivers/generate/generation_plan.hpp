@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "decks/generate_deck.hpp"
@@ -33,9 +34,9 @@ class GenerationPlan {
   /// The memory that it will take.
   const std::shared_ptr<const Ledger>& forecast() const { return m_forecast; }
 
-  /// \param processes that share the space
-  /// \throws OutOfMemory if that is more than the space has
-  void require_memory(int processes = 1) const;
+  /// \param available bytes that this rank may take, or nothing if the system does not tell
+  /// \throws OutOfMemory if the forecast is more
+  void require_memory(const std::optional<std::size_t>& available) const;
   /// What is legal but perhaps not meant: a sentence, or nothing.
   std::string note() const;
   /// Lines on the model, the prompts and the memory, for --dry-run.

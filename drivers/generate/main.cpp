@@ -53,7 +53,7 @@ int run_deck(const GenerateDeck& deck, const std::string& space, ResultFile& fil
   NoiseWatch noise;
   // Before the machine is measured, which takes longer.
   GenerationPlan plan(deck, space, tensor_ranks(deck, ranks));
-  plan.require_memory(ranks.on_this_machine());
+  plan.require_memory(ranks.free_memory(space));
   std::FILE* const log = log_of(ranks);
   if (const std::string note = plan.note(); !note.empty()) say(log, "note: {}\n", note);
   GenerateResults results(file, deck, space);
@@ -130,11 +130,13 @@ int run(const CommandLine& line, const GenerateDeck& deck, Ranks& ranks) {
     const GenerationPlan plan(deck, space, tensor_ranks(deck, ranks));
     fmt::print("{}", plan.text());
     if (const std::string note = plan.note(); !note.empty()) fmt::print("note: {}\n", note);
-    plan.require_memory();
+    ranks.find_memory(space);
+    plan.require_memory(ranks.free_memory(space));
     return exit_ok;
   }
   Session session(line, program, kind, deck.run, deck.output, deck.record, log_of(ranks), ranks.is_first());
   ranks.connect_devices(parallel.backend);
+  ranks.find_memory(space);
   return run_deck(deck, space, session.file(), ranks);
 }
 

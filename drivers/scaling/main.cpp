@@ -195,6 +195,7 @@ int run(const CommandLine& line, const ScalingDeck& deck, Ranks& ranks) {
   Session session(line, program, kind, deck.run, deck.output, deck.record, log_beside(line.format),
                   ranks.is_first());
   ranks.connect_devices(deck.sweep.backend);
+  ranks.find_memory(space);
   return run_grids(deck, space, line.format, session.file(), ranks);
 }
 

@@ -12,7 +12,6 @@
 #include "kformer/load/llama_config.hpp"
 #include "learner/data_parallel.hpp"
 #include "measure/kernel_names.hpp"
-#include "measure/memory_available.hpp"
 #include "scaling/grid_probes.hpp"
 #include "scaling/simulated_machine.hpp"
 
@@ -323,8 +322,7 @@ std::string ScalingRun::timed(const PlanParallelTable& grid, const std::shared_p
 
 // All ranks agree.
 ScalingRun::Room ScalingRun::room_for(const Ledger& work, const Ledger& besides, Communicator& team) const {
-  const std::size_t free = measure::memory_available(m_space).value_or(~std::size_t(0)),
-                    each = free / static_cast<std::size_t>(m_ranks.on_this_machine());
+  const std::size_t each = m_ranks.free_memory(m_space).value_or(~std::size_t(0));
   const std::array own{static_cast<double>(work.peak_total()), static_cast<double>(besides.peak_total()),
                        static_cast<double>(each)};
   const std::vector<double> all = gather(team, own, "memory");

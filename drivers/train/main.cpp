@@ -94,6 +94,7 @@ int run(const CommandLine& line, const TrainDeck& deck, Ranks& ranks) {
     // The code that runs counts the memory, and it needs the execution space for the sizes of workspaces.
     require_device();
     const auto kokkos = start_kokkos(line.all.front(), line.kokkos, deck.run.threads);
+    ranks.find_memory(space);
     print_training_plan(deck, space, ranks);
     return exit_ok;
   }
@@ -101,6 +102,7 @@ int run(const CommandLine& line, const TrainDeck& deck, Ranks& ranks) {
     if (*folder) (*folder)->try_out();
   Session session(line, program, kind, deck.run, output, deck.record, stdout, ranks.is_first());
   ranks.connect_devices(parallel.backend);
+  ranks.find_memory(space);
   return train(deck, space, folders, std::move(checkpoint), session.file(), ranks);
 }
 

@@ -32,11 +32,9 @@ std::optional<std::size_t> smaller(std::optional<std::size_t> a, std::optional<s
 
 std::optional<std::size_t> budget_of(const TrainDeck& deck) { return deck.memory.budget_bytes(); }
 
-// What the run may take: its budget, and what is free, of which every rank on this machine has its part.
+// What the run may take: its budget, and its part of what is free.
 std::optional<std::size_t> limit_of(const TrainDeck& deck, const std::string& space, const Ranks& ranks) {
-  auto free = measure::memory_available(space);
-  if (free) *free /= static_cast<std::size_t>(ranks.on_this_machine());
-  return smaller(budget_of(deck), free);
+  return smaller(budget_of(deck), ranks.free_memory(space));
 }
 
 // Otherwise this run might resume from checkpoints of another one.

@@ -109,6 +109,22 @@ std::optional<std::size_t> memory_available(const std::string& space) {
   return host_memory_available();
 }
 
+std::int64_t device_address([[maybe_unused]] const std::string& space) {
+#ifdef KOKKOS_ENABLE_CUDA
+  if (space == "cuda") {
+    std::int64_t address = 0;
+    // Buses and devices have at most 256 numbers.
+    for (const auto part : {cudaDevAttrPciDomainId, cudaDevAttrPciBusId, cudaDevAttrPciDeviceId}) {
+      int number = 0;
+      if (cudaDeviceGetAttribute(&number, part, Kokkos::device_id()) != cudaSuccess) return -1;
+      address = address * 256 + number;
+    }
+    return address;
+  }
+#endif
+  return -1;
+}
+
 std::optional<DeviceMemory> device_memory() {
 #ifdef KOKKOS_ENABLE_CUDA
   static const Nvml nvml;

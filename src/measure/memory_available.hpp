@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 
 namespace kformer::measure {
@@ -16,6 +19,24 @@ std::optional<std::size_t> memory_available(const std::string& space);
 /// address space leave.
 /// \param root the folder that has the system's `proc` and `sys`
 std::optional<std::size_t> host_memory_available(const std::filesystem::path& root = "/");
+
+/// Whose memory a process allocates.
+struct MemoryPlace {
+  int machine = 0;           ///< a number that no other machine has
+  std::int64_t device = -1;  ///< `device_address`
+
+  friend bool operator==(const MemoryPlace&, const MemoryPlace&) = default;
+};
+
+/// The PCI address, as a number, of the GPU that Kokkos runs on; -1 if the space of that name allocates on the host, or the
+/// GPU has none.
+std::int64_t device_address(const std::string& space);
+
+/// What one process may take of the free memory of its place, of which every other one there has as much.
+/// \param all the places of all processes, this one among them
+inline std::size_t part_of_memory(std::size_t free, const MemoryPlace& own, std::span<const MemoryPlace> all) {
+  return free / static_cast<std::size_t>(std::max<std::ptrdiff_t>(1, std::ranges::count(all, own)));
+}
 
 /// The memory of a GPU at one moment.
 struct DeviceMemory {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <string>
+#include <vector>
 
 #include "io/scratch_directory.hpp"
 
@@ -116,6 +117,19 @@ BOOST_AUTO_TEST_CASE(control_groups_of_version_1_limit_too) {
   BOOST_TEST(system.available() == 1023u);
   system.put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   BOOST_TEST(system.available() == system_has);
+}
+
+BOOST_AUTO_TEST_CASE(ranks_share_the_memory_of_a_gpu_only_if_they_run_on_it) {
+  // Two machines with GPUs at the same addresses: four ranks on GPUs of their own, two on one, two on the host of the first.
+  const std::vector<measure::MemoryPlace> all{{0, 101}, {0, 202}, {4, 101}, {4, 202},
+                                              {4, 303}, {4, 303}, {0, -1},  {0, -1}};
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    BOOST_TEST(measure::part_of_memory(1000, all[rank], all) == (rank < 4 ? 1000u : 500u), "rank " << rank);
+  BOOST_TEST(measure::part_of_memory(1000, {9, 101}, all) == 1000u);
+}
+
+BOOST_AUTO_TEST_CASE(memory_of_the_host_belongs_to_no_device) {
+  for (const char* space : {"serial", "openmp"}) BOOST_TEST(measure::device_address(space) == -1);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
