@@ -78,5 +78,45 @@ class GitVersion(Scripts):
         self.assertEqual(self.version(revision="1a2b3c4d"), ("1a2b3c4d", "0"))
 
 
+class Switches(Scripts):
+    def resolve(self, call, **options):
+        """What a call of KformerSwitches makes of the options, and CMake's exit code and errors."""
+        lines = [f'set({name} "{value}")' for name, value in options.items()]
+        lines += [f"include({SOURCE}/cmake/KformerSwitches.cmake)", call]
+        lines += [f'message(STATUS "{name}=${{{name}}}")' for name in options]
+        script = self.folder / "script.cmake"
+        script.write_text("\n".join(lines))
+        done = subprocess.run(["cmake", "-P", script], capture_output=True, text=True, check=False)
+        return dict(re.findall(r"^-- (\w+)=(.*)$", done.stdout, re.M)), done.returncode, " ".join(done.stderr.split())
+
+    def test_what_is_true_or_false_for_cmake_is_on_or_off(self):
+        values = {"ON": "ON", "TRUE": "ON", "yes": "ON", "1": "ON", "OFF": "OFF", "FALSE": "OFF", "No": "OFF", "off": "OFF", "0": "OFF",
+                  "AUTO": "AUTO", "auto": "AUTO"}
+        options = {f"Switch_{i}": value for i, value in enumerate(values)}
+        resolved, status, errors = self.resolve(f"kformer_resolve_auto({' '.join(options)})", **options)
+        self.assertEqual((status, errors), (0, ""))
+        self.assertEqual(resolved, {name: values[value] for name, value in options.items()})
+
+    def test_what_is_neither_is_refused(self):
+        for value in ("ATUO", ""):
+            _, status, errors = self.resolve("kformer_resolve_auto(Kformer_ENABLE_MPI)", Kformer_ENABLE_MPI=value)
+            self.assertNotEqual(status, 0)
+            self.assertIn(f"Kformer_ENABLE_MPI is '{value}'; choose AUTO (where found), ON or OFF.", errors)
+
+    def test_every_option_that_may_be_auto_is_resolved(self):
+        text = (SOURCE / "CMakeLists.txt").read_text()
+        resolved = re.search(r"^kformer_resolve_auto\((.*)\)$", text, re.M)[1].split()
+        self.assertEqual(sorted(resolved), sorted(re.findall(r"^set\((\w+) AUTO CACHE", text, re.M)))
+
+    def test_fuzz_targets_need_tests_and_drivers(self):
+        call = re.search(r"^kformer_require_for\(Kformer_ENABLE_FUZZ .*\)$", (SOURCE / "CMakeLists.txt").read_text(), re.M)[0]
+        for tests, drivers, fuzz, lacking in (("ON", "ON", "ON", None), ("OFF", "OFF", "OFF", None), ("OFF", "ON", "ON", "TESTS"),
+                                              ("ON", "OFF", "ON", "DRIVERS")):
+            _, status, errors = self.resolve(call, Kformer_ENABLE_TESTS=tests, Kformer_ENABLE_DRIVERS=drivers, Kformer_ENABLE_FUZZ=fuzz)
+            self.assertEqual(status != 0, lacking is not None, errors)
+            if lacking:
+                self.assertIn(f"Kformer_ENABLE_FUZZ is ON and needs Kformer_ENABLE_{lacking}, which is OFF.", errors)
+
+
 if __name__ == "__main__":
     unittest.main()
