@@ -5,10 +5,11 @@
 # Every driver says its version, a small deck of each kind runs, and its results agree with the reference.
 set -uo pipefail
 
-bin=$(dirname "$(command -v kformer-layer)") || {
-  echo "kformer-layer is not on the PATH" >&2
+program=$(command -v kformer-layer) || {
+  echo "kformer-layer is not on the PATH; load the module of Kformer" >&2
   exit 1
 }
+bin=$(cd "$(dirname "$program")" && pwd) || exit 1
 inputs=$(cd "$bin/../share/kformer/inputs/smoke" && pwd) || exit 1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -29,7 +30,7 @@ check() { # NAME COMMAND...
 for driver in layer attention generate memory train quantize data scaling; do
   check "version-$driver" "$bin/kformer-$driver" --version
 done
-for deck in layer attention generate train; do
+for deck in layer attention generate train scaling; do
   check "run-$deck" "$bin/kformer-$deck" "$inputs/$deck.toml" -o "$deck.h5"
 done
 check run-memory "$bin/kformer-memory" llama-3.2-1b

@@ -76,5 +76,53 @@ class JobScripts(unittest.TestCase):
                 self.assertEqual(tasks % nodes, 0)
 
 
+class Validate(unittest.TestCase):
+    """spack/jobs/validate.sh with an installation of stand-ins."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def install(self, script):
+        """Programs that all do the same."""
+        (self.folder / "bin").mkdir()
+        (self.folder / "share/kformer/inputs").mkdir(parents=True)
+        (self.folder / "share/kformer/inputs/smoke").symlink_to(SOURCE / "inputs/smoke")
+        for name in ("layer", "attention", "generate", "memory", "train", "quantize", "data", "scaling"):
+            program = self.folder / "bin" / f"kformer-{name}"
+            program.write_text("#!/bin/sh\n" + script)
+            program.chmod(0o755)
+
+    def validate(self, path):
+        environment = dict(os.environ, PATH=f"{path}:/usr/bin:/bin")
+        return subprocess.run(["bash", SOURCE / "spack/jobs/validate.sh"], cwd=self.folder, env=environment, capture_output=True, text=True,
+                              check=False)
+
+    def test_without_the_module_it_says_so(self):
+        done = self.validate("/nowhere")
+        self.assertEqual((done.returncode, done.stdout, done.stderr),
+                         (1, "", "kformer-layer is not on the PATH; load the module of Kformer\n"))
+
+    def test_a_deck_of_each_kind_runs(self):
+        self.install(f'echo "$(basename "$0") $1" >>{self.folder}/log\n')
+        for path in (self.folder / "bin", "bin"):
+            done = self.validate(path)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+            self.assertRegex(done.stdout, r"\n\d+ passed, 0 failed\n$")
+        log = (self.folder / "log").read_text().splitlines()
+        decks = {Path(deck) for _, deck in map(str.split, log) if deck.endswith(".toml")}
+        # Such as layer_sweep.
+        kinds = {re.search(r'^kind = "([a-z]+)', deck.read_text(), re.M)[1] for deck in (SOURCE / "inputs/smoke").glob("*.toml")}
+        self.assertEqual({deck.stem for deck in decks}, kinds)
+        self.assertTrue(all(deck.is_file() for deck in decks), decks)
+
+    def test_what_fails_is_said(self):
+        self.install('[ "$1" = --version ] || { echo "a reason"; exit 1; }\n')
+        done = self.validate(self.folder / "bin")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("FAILED  run-layer\na reason\n", done.stdout)
+
+
 if __name__ == "__main__":
     unittest.main()
