@@ -24,7 +24,10 @@ std::string table_of(const PlanParallelTable& g) {
   if (g.sequence) text += "sequence = true\n";
   text += fmt::format("pipeline = {}\n", g.pipeline);
   if (g.pipeline > 1) text += fmt::format("schedule = \"{}\"\nparts = {}\n", name_of(g.schedule), g.parts);
-  return text + fmt::format("zero = {}\norder = \"{}\"\n", g.zero, name_of(g.order));
+  text += fmt::format("zero = {}\norder = \"{}\"\n", g.zero, name_of(g.order));
+  if (g.overlap) text += "overlap = true\n";
+  if (g.bucket_mib != PlanParallelTable().bucket_mib) text += fmt::format("bucket_mib = {}\n", g.bucket_mib);
+  return text;
 }
 
 }  // namespace

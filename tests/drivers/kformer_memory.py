@@ -170,6 +170,23 @@ class Forecasts(MemoryTest):
             # Weights hold two rotary tables besides, of 64 positions, half a head and 4 bytes.
             self.assertEqual(file["cases/gradients_bytes"][1], file["cases/weights_bytes"][1] - 2 * 64 * 8 * 4)
 
+    def test_the_table_of_the_best_grid_has_its_forecast(self):
+        """With the keys that hold for all grids."""
+        keys = 'purpose = "train"\ndtype = "f32"\nrecompute = "none"\ncontext = 16\n[training]\nsequences = 2\n'
+        for given, kept in (("overlap = true\nbucket_mib = 1\n", "overlap = true\nbucket_mib = 1\n"), ("", "")):
+            with self.subTest(given=given):
+                # Products decide, so that all ranks divide them.
+                self.deck(keys + "[parallel]\n" + given + "[grids]\nranks = 2\nflop_rate = 1e6\n")
+                said = self.run_driver("deck.toml", "--overwrite").stdout
+                table = said.split("the first one as a table of kformer-train:\n")[1].split("results: ")[0]
+                self.assertTrue(table.endswith('order = "any"\n' + kept), table)
+                self.deck(keys + table, "again.toml")
+                self.run_driver("again.toml", "--overwrite")
+                with h5py.File(self.folder / "deck.h5") as file, h5py.File(self.folder / "again.h5") as again:
+                    # The forecast of a grid is of the memory of its space alone.
+                    if texts(again["cases/execution_space"])[0] in ("serial", "openmp", "threads"):
+                        self.assertEqual(file["grids/predicted_bytes"][0], again["cases/predicted_bytes"][0])
+
 
 @needs_h5py
 class Training(MemoryTest):
