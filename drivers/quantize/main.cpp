@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <deque>
 #include <filesystem>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "app/program.hpp"
 #include "app/start_kokkos.hpp"
+#include "app/stop.hpp"
 #include "kformer/load/llama_config.hpp"
 #include "kformer/load/load_weights.hpp"
 #include "measure/provenance.hpp"
@@ -98,15 +101,19 @@ void compare(const Checkpoint& checkpoint, AdapterMerge& merge, const QuantizeOp
   add("merged_quantized", "merged and quantised", found);
 }
 
-void convert(const Checkpoint& checkpoint, const std::optional<AdapterCheckpoint>& adapter,
-             const std::vector<TensorPlan>& plans, const QuantizeOptions& options,
-             const std::filesystem::path& folder, std::optional<Report>& report) {
+// Returns why it was stopped before it wrote anything, or nothing.
+std::optional<std::string> convert(const Checkpoint& checkpoint,
+                                   const std::optional<AdapterCheckpoint>& adapter,
+                                   const std::vector<TensorPlan>& plans, const QuantizeOptions& options,
+                                   const std::filesystem::path& folder, std::optional<Report>& report) {
   const auto quantizer = make_tensor_quantizer(options.space);
   const auto merge = adapter ? make_adapter_merge(options.space, checkpoint, *adapter) : nullptr;
+  const StopRequest stop(0);
   PackedCheckpointWriter writer(checkpoint);
   std::deque<std::vector<std::byte>> stored;  // the writer reads them at the end
   ReportTotals totals;
   for (const TensorPlan& plan : plans) {
+    if (auto reason = stop.reason()) return reason;
     const CheckpointTensor& tensor = checkpoint.at(plan.name);
     const auto sum = adapter && is_adapted(*adapter, plan.name) ? merge->merged(plan.name, tensor)
                                                                 : std::vector<std::byte>();
@@ -125,10 +132,11 @@ void convert(const Checkpoint& checkpoint, const std::optional<AdapterCheckpoint
   if (report) report->add(totals);
   writer.write(folder);
   if (merge) compare(checkpoint, *merge, options, folder, report);
+  return {};
 }
 
-void write_checkpoint(const Checkpoint& checkpoint, const std::optional<AdapterCheckpoint>& adapter,
-                      OutputFolder& output, const QuantizeOptions& options) {
+int write_checkpoint(const Checkpoint& checkpoint, const std::optional<AdapterCheckpoint>& adapter,
+                     OutputFolder& output, const QuantizeOptions& options) {
   auto plans = plan_tensors(checkpoint, options.format, options.embedding);
   // Weights that have the format already are others with the adapter.
   for (TensorPlan& plan : plans)
@@ -139,14 +147,17 @@ void write_checkpoint(const Checkpoint& checkpoint, const std::optional<AdapterC
   if (options.dry_run) {
     list_plans(checkpoint, plans);
     print_left_out(checkpoint, plans);
-    return;
+    return exit_ok;
   }
   output.make();
   std::optional<Report> report;
   if (options.report) report.emplace(options);
   const auto kokkos = start_kokkos(options.all.front(), options.kokkos, options.threads);
   if (report) report->begin(options);
-  convert(checkpoint, adapter, plans, options, output.staging(), report);
+  if (const auto reason = convert(checkpoint, adapter, plans, options, output.staging(), report)) {
+    fmt::print("stopped ({}); nothing was written\n", *reason);
+    return exit_stopped;
+  }
   output.install();
   print_left_out(checkpoint, plans);
   const bool packed = std::ranges::any_of(plans, [&](const TensorPlan& plan) {
@@ -155,6 +166,7 @@ void write_checkpoint(const Checkpoint& checkpoint, const std::optional<AdapterC
   fmt::print("{}checkpoint: {}\n", packed ? "packed " : "", options.output.string());
   print_tokenizer_hint(checkpoint, options.output);
   if (report) report->finish();
+  return exit_ok;
 }
 
 int run(const QuantizeOptions& options) {
@@ -169,8 +181,8 @@ int run(const QuantizeOptions& options) {
   const std::filesystem::path folder = checkpoint.folder().empty() ? "." : checkpoint.folder();
   const std::vector<std::filesystem::path> sources{options.input, folder, options.adapter};
   if (!options.adapter_gguf.empty()) file.emplace(options.adapter_gguf, sources, options.overwrite);
-  if (output) write_checkpoint(checkpoint, adapter, *output, options);
-  if (!file) return exit_ok;
+  const int code = output ? write_checkpoint(checkpoint, adapter, *output, options) : exit_ok;
+  if (code != exit_ok || !file) return code;
   if (!options.dry_run) file->write(*adapter, model);
   fmt::print("adapter for llama.cpp: {}\n", file->path().string());
   return exit_ok;
@@ -181,5 +193,6 @@ int run(const QuantizeOptions& options) {
 
 int main(int argc, char* argv[]) {
   using namespace kformer;
+  drivers::listen_to_signals();
   return drivers::program_main(argc, argv, drivers::quantize_options, drivers::run);
 }

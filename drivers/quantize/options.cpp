@@ -20,7 +20,7 @@ constexpr const char* program = "kformer-quantize";
 
 const char* exit_code_help =
     "Exit codes: 0 ok, 1 failure, 2 usage, 4 file error (also: an output that exists, weights that cannot be "
-    "quantised),\n6 out of memory.";
+    "quantised),\n6 out of memory, 75 stopped by a signal (nothing is written).";
 
 using Formats = std::map<std::string, std::optional<StoredType>>;
 

@@ -8,6 +8,7 @@ import fcntl
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import unittest
 
@@ -23,7 +24,7 @@ class CommandLine(QuantizeTest):
     def test_help_names_options_and_exit_codes(self):
         text = self.run_driver("--help").stdout
         for word in ["INPUT", "OUTPUT", "--format", "--embedding", "--adapter", "--adapter-gguf", "--space", "--threads",
-                     "--report", "--overwrite", "--dry-run", "--version", "--kokkos-", "4 file error"]:
+                     "--report", "--overwrite", "--dry-run", "--version", "--kokkos-", "4 file error", "75 stopped"]:
             self.assertIn(word, text)
 
     def test_the_schema_of_results_is_stored(self):
@@ -197,6 +198,30 @@ class Interruption(QuantizeTest):
         files = {path.name: path.read_bytes() for path in (self.folder / "packed").iterdir()}
         self.assertEqual(self.limited("--overwrite").returncode, 4)
         self.assertEqual({path.name: path.read_bytes() for path in (self.folder / "packed").iterdir()}, files)
+
+    def test_a_signal_stops_between_tensors_and_leaves_nothing(self):
+        self.model()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            run = self.signalled_while_it_converts(number)
+            self.assertEqual((run.returncode, run.stderr), (75, ""), run.stdout)
+            self.assertRegex(run.stdout, r"\nstopped \(signal: .+\); nothing was written\n$")
+            self.assertEqual(self.files(), ["model"])
+
+    def signalled_while_it_converts(self, number):
+        """A run that was signalled when it had made its folder, before Kokkos started."""
+        part = self.folder / "packed/.kformer-quantize.part"
+        for _ in range(100):
+            command = [self.PROGRAM, "model", "packed", "-f", "q8_0", "-r", "report.h5", "--overwrite"]
+            with subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+                while run.poll() is None and not part.exists():
+                    pass
+                run.send_signal(number)
+                output, errors = run.communicate(timeout=60)
+            if run.returncode != 0:
+                return subprocess.CompletedProcess(command, run.returncode, output, errors)
+            shutil.rmtree(self.folder / "packed")
+            (self.folder / "report.h5").unlink()
+        self.fail("no signal came in time")
 
     def test_a_kill_leaves_no_checkpoint_and_no_obstacle(self):
         self.model()
