@@ -46,7 +46,7 @@ std::optional<LanguageModelTable> configured_language_model(const LoadedDeck& lo
   const auto config = model_config_of(loaded.root);
   if (!config) return {};
   try {
-    return read_model_config(config->path);
+    return Impl::read_model_keys(config->path);
   } catch (const FileError& error) {
     diagnostics.error(config->named_at, error.what());
     return {};

@@ -11,7 +11,8 @@
 
 namespace kformer::Impl::schema {
 
-/// The model that the deck's `model.config` says, if it names one; the keys of the deck go over it.
+/// The keys of the file that the deck's `model.config` names, if it names one; the keys of the deck go over them. What
+/// follows from keys is derived from both, by check_language_model().
 std::optional<LanguageModelTable> configured_language_model(const LoadedDeck& loaded, Diagnostics& diagnostics);
 
 /// Completes the model, and reports missing keys and contradictions.

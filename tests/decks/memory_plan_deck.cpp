@@ -114,6 +114,20 @@ BOOST_AUTO_TEST_CASE(a_published_configuration_lies_below_the_deck) {
       contains(faults(header + "[model]\nconfig = \"none.json\"\n"), "deck.toml:4:10: error: cannot read"));
 }
 
+BOOST_AUTO_TEST_CASE(what_follows_from_keys_follows_from_those_of_the_deck) {
+  put_contents(directory / "config.json",
+               R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128,
+                   "num_hidden_layers": 5, "vocab_size": 100, "max_position_embeddings": 2048})");
+  const std::string config = header + "[model]\nconfig = \"config.json\"\n";
+  BOOST_TEST(load(config).model->head_dim == 16);
+  BOOST_TEST(load(config + "hidden_size = 32\n").model->head_dim == 8);
+  const auto deck = load(config + "num_attention_heads = 2\n");
+  BOOST_TEST(deck.model->head_dim == 32);
+  BOOST_TEST(deck.model->num_key_value_heads == 2);
+  BOOST_TEST(contains(faults(config + "num_key_value_heads = 3\n"),
+                      "deck.toml:5:23: error: 'model.num_key_value_heads' = 3 does not divide"));
+}
+
 BOOST_AUTO_TEST_CASE(a_checkpoint_says_its_model) {
   const auto deck = load(header + "[weights]\npath = \"model.gguf\"\n");
   BOOST_TEST(!deck.model.has_value());

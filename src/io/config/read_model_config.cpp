@@ -49,6 +49,42 @@ LanguageModelTable read_entries(const Table& entries, const Place& place, Diagno
   return model;
 }
 
+Place whole_file(const std::string& name) {
+  return {std::make_shared<SourceText>(SourceText{.name = name, .directory = {}, .text = {}})};
+}
+
+/// The keys of a configuration, with nothing derived.
+/// \param name of the configuration in error texts
+LanguageModelTable keys_of(json config, const std::string& name) {
+  const Place place = whole_file(name);
+  Diagnostics diagnostics;
+  const Table entries = settled_entries(std::move(config), place, diagnostics);
+  LanguageModelTable model = read_entries(entries, place, diagnostics);
+  if (!diagnostics.empty()) throw FileError(diagnostics.report());
+  return model;
+}
+
+LanguageModelTable completed(LanguageModelTable model, const std::string& name) {
+  const Place place = whole_file(name);
+  Diagnostics diagnostics;
+  for (const auto& fault : Impl::complete_language_model(model))
+    diagnostics.error(place, fmt::format("'{}' {}", fault.key, fault.message));
+  if (!diagnostics.empty()) throw FileError(diagnostics.report());
+  return model;
+}
+
+/// The keys in the text of the file at `path`, with nothing derived.
+LanguageModelTable keys_in(std::string text, const std::filesystem::path& path) {
+  const auto source =
+      std::make_shared<SourceText>(SourceText{.name = path.string(), .directory = {}, .text = std::move(text)});
+  Diagnostics diagnostics;
+  auto config = parse_config(source, diagnostics);
+  if (!config) throw FileError(diagnostics.report());
+  LanguageModelTable model = keys_of(std::move(*config), source->name);
+  model.config = std::filesystem::absolute(path).lexically_normal();
+  return model;
+}
+
 }  // namespace
 
 std::vector<ModelFault> Impl::complete_language_model(LanguageModelTable& model) {
@@ -63,27 +99,16 @@ std::vector<ModelFault> Impl::complete_language_model(LanguageModelTable& model)
   return faults;
 }
 
-LanguageModelTable Impl::model_of_config(json config, const std::string& name) {
-  const Place place{std::make_shared<SourceText>(SourceText{.name = name, .directory = {}, .text = {}})};
-  Diagnostics diagnostics;
-  const Table entries = settled_entries(std::move(config), place, diagnostics);
-  LanguageModelTable model = read_entries(entries, place, diagnostics);
-  if (diagnostics.empty())
-    for (const auto& fault : complete_language_model(model))
-      diagnostics.error(place, fmt::format("'{}' {}", fault.key, fault.message));
-  if (!diagnostics.empty()) throw FileError(diagnostics.report());
-  return model;
+LanguageModelTable Impl::model_of_config(json config, const std::string& source) {
+  return completed(keys_of(std::move(config), source), source);
 }
 
 LanguageModelTable Impl::parse_model_config(std::string text, const std::filesystem::path& path) {
-  const auto source =
-      std::make_shared<SourceText>(SourceText{.name = path.string(), .directory = {}, .text = std::move(text)});
-  Diagnostics diagnostics;
-  auto config = parse_config(source, diagnostics);
-  if (!config) throw FileError(diagnostics.report());
-  LanguageModelTable model = model_of_config(std::move(*config), source->name);
-  model.config = std::filesystem::absolute(path).lexically_normal();
-  return model;
+  return completed(keys_in(std::move(text), path), path.string());
+}
+
+LanguageModelTable Impl::read_model_keys(const std::filesystem::path& path) {
+  return keys_in(read_file(path, max_text_bytes), path);
 }
 
 LanguageModelTable read_model_config(const std::filesystem::path& path) {
