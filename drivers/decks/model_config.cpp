@@ -5,6 +5,7 @@
 
 #include "decks/layer_schema.hpp"
 #include "io/config/config_json.hpp"
+#include "io/config/config_rules.hpp"
 #include "io/schema/names_in.hpp"
 #include "io/schema/read_file.hpp"
 #include "kformer/core/error.hpp"
@@ -31,6 +32,11 @@ Table read_layer_config(const NamedConfig& file, Diagnostics& diagnostics) {
   }
   auto config = parse_config(source, diagnostics);
   if (!config) return {};
+  const auto report = [&](const std::string& fault) { diagnostics.error({source}, fault); };
+  // The deck may name the family, and the weights of other programs for the same layers need no support.
+  if (config->value("model_type", nlohmann::json()).is_null() && config->contains("architectures"))
+    settle_family(*config, report);
+  settle_layer(*config, report);
   translate_config(*config);
   keep_known(*config, names_in<ModelTable>());
   config->erase("config");

@@ -303,8 +303,10 @@ BOOST_AUTO_TEST_CASE(a_published_configuration_lies_below_the_deck) {
 
 BOOST_AUTO_TEST_CASE(published_configurations_have_habits) {
   const auto read = [&](const std::string& keys) {
-    put_contents(directory / "config.json",
-                 R"({"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 96)" + keys + "}");
+    put_contents(
+        directory / "config.json",
+        R"({"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96)" +
+            keys + "}");
     return load(header + "[model]\nconfig = \"config.json\"\n[sweep]\nseq_len = 1\n").model;
   };
   BOOST_TEST(read("").sliding_window == 0);
@@ -316,8 +318,36 @@ BOOST_AUTO_TEST_CASE(published_configurations_have_habits) {
   BOOST_TEST(qwen2.attention_bias);
   BOOST_TEST(!read("").attention_bias);
   BOOST_TEST((read(R"(, "rope_scaling": null)").rope.scaling == RopeScaling{}));
-  BOOST_TEST((read(R"(, "rope_scaling": {"type": "llama3"})").rope.scaling.rope_type == RopeType::llama3));
+  const std::string llama3 =
+      R"("factor": 32, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192})";
+  const RopeScaling scaled{RopeType::llama3, 32, 1, 4, 8192};
+  BOOST_TEST((read(R"(, "rope_scaling": {"type": "llama3", )" + llama3).rope.scaling == scaled));
   BOOST_TEST((read(R"(, "rope_scaling": {"rope_type": "default"})").rope.scaling.rope_type == RopeType::none));
+  const auto newer = read(R"(, "rope_parameters": {"rope_theta": 5e5, "rope_type": "llama3", )" + llama3);
+  BOOST_TEST(newer.rope.theta == 5e5);
+  BOOST_TEST((newer.rope.scaling == scaled));
+}
+
+BOOST_AUTO_TEST_CASE(families_of_published_configurations_have_defaults) {
+  const auto read = [&](const std::string& keys) {
+    put_contents(
+        directory / "config.json",
+        R"({"hidden_size": 64, "num_attention_heads": 32, "intermediate_size": 96, "num_hidden_layers": 2)" +
+            keys + "}");
+    return load(header + "[model]\nconfig = \"config.json\"\n[sweep]\nseq_len = 1\n").model;
+  };
+  BOOST_TEST(read("").rms_norm_eps == 1e-6);
+  const auto mistral = read(R"(, "architectures": ["MistralForCausalLM"])");
+  BOOST_TEST((mistral.model_type == ModelType::mistral));
+  BOOST_TEST(mistral.sliding_window == 4096);
+  BOOST_TEST(mistral.num_key_value_heads == 8);
+  const std::string window = R"(, "model_type": "qwen3", "use_sliding_window": true, "sliding_window": 16)";
+  BOOST_TEST(read(window + R"(, "max_window_layers": 2)").sliding_window == 0);
+  const auto qwen3 = read(window + R"(, "max_window_layers": 0)");
+  BOOST_TEST(qwen3.sliding_window == 16);
+  BOOST_TEST(qwen3.head_dim == 128);
+  // The format of its weights does not matter.
+  BOOST_TEST(read(R"(, "quantization_config": {"quant_method": "gptq"})").hidden_size == 64);
 }
 
 BOOST_AUTO_TEST_CASE(unfit_configurations_are_errors) {
@@ -331,6 +361,11 @@ BOOST_AUTO_TEST_CASE(unfit_configurations_are_errors) {
   BOOST_TEST(read(start + R"(, "rope_scaling": {"type": "yarn"}})") ==
              "config.json: error: 'model.rope_scaling.rope_type' must be one of \"none\", \"llama3\", got "
              "string \"yarn\"");
+  BOOST_TEST(
+      contains(read(start + R"(, "rope_parameters": {"rope_type": "yarn", "factor": 4}})"),
+               "'model.rope_scaling.rope_type' must be one of \"none\", \"llama3\", got string \"yarn\""));
+  BOOST_TEST(read(start + R"(, "mlp_bias": true})") ==
+             "config.json: error: 'mlp_bias' must be false, got true: biases of the MLP are not supported");
   BOOST_TEST(contains(read(start + R"(, "model_type": "gemma", "rope_theta": [1]})"),
                       "'model.rope_theta' must be a number"));
   BOOST_TEST(contains(read(start + R"(, "model_type": 3})"), "got integer 3"));

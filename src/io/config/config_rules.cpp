@@ -64,24 +64,67 @@ auto find_name(const Names& names, const json& value) {
   return text ? std::find(names.begin(), names.end(), *text) : names.end();
 }
 
-/// NF4 with double quantisation is what the tensors can be read as.
-void check_quantization(const json& quantization, const ReportFault& report) {
-  if (quantization.is_null()) return;
-  if (!quantization.is_object() || value_of(quantization, "quant_method") != "bitsandbytes") {
-    report(fmt::format(
-        "'quantization_config' must be null or that of bitsandbytes, got {}: this quantisation is not "
-        "supported",
-        quoted(quantization)));
+/// Moves `rope_parameters` of newer files to the keys of older files: `rope_theta`, `rope_scaling`.
+void unfold_rope_parameters(json& config, const ReportFault& report) {
+  const json parameters = value_of(config, "rope_parameters");
+  if (parameters.is_null()) return;
+  if (!parameters.is_object() || is_object_of_objects(parameters)) {
+    report("'rope_parameters' must be one table for all layers, got " + quoted(parameters));
     return;
   }
-  for (const auto& [key, expected] : {std::pair<const char*, json>{"load_in_4bit", true},
-                                      {"bnb_4bit_quant_type", "nf4"},
-                                      {"bnb_4bit_use_double_quant", true}})
-    if (const json value = value_of(quantization, key); value != expected)
-      report(fmt::format(
-          "'quantization_config.{}' must be {}, got {}: of bitsandbytes, NF4 with double quantisation is "
-          "supported",
-          key, quoted(expected), quoted(value)));
+  if (value_of(config, "rope_theta").is_null()) config["rope_theta"] = value_of(parameters, "rope_theta");
+  if (value_of(config, "partial_rotary_factor").is_null())
+    config["partial_rotary_factor"] = value_of(parameters, "partial_rotary_factor");
+  if (value_of(config, "rope_scaling").is_null()) config["rope_scaling"] = parameters;
+}
+
+/// Adds the defaults of the families.
+void add_family_defaults(json& config) {
+  const auto absent = [&](const char* key) { return value_of(config, key).is_null(); };
+  const json type = value_of(config, "model_type");
+  if (absent("rms_norm_eps")) config["rms_norm_eps"] = 1e-6;
+  if (type == "mistral" && absent("num_key_value_heads")) config["num_key_value_heads"] = 8;
+  if (type == "mistral" && !config.contains("sliding_window")) config["sliding_window"] = 4096;
+  if (is_qwen(config) && absent("num_key_value_heads")) config["num_key_value_heads"] = 32;
+  if (type == "qwen3" && !config.contains("head_dim")) config["head_dim"] = 128;
+}
+
+/// Sets `sliding_window` to 0 where no layer has it, and reports windows on only some layers.
+void settle_window(json& config, const ReportFault& report) {
+  check_layer_types(config, report);
+  const json first = value_of(config, "max_window_layers");
+  const json layers = value_of(config, "num_hidden_layers");
+  if (!is_qwen(config) || value_of(config, "use_sliding_window") != true || config.contains("layer_types") ||
+      !first.is_number_integer() || !layers.is_number_integer())
+    return;
+  // The layers from this one on have the window.
+  if (first >= layers)
+    config["sliding_window"] = 0;
+  else if (first > 0)
+    report(fmt::format("'max_window_layers' = {} of {} layers: windows on only some layers are not supported",
+                       quoted(first), quoted(layers)));
+}
+
+/// Reports keys that ask for unsupported computations.
+void refuse_other_models(const json& config, const ReportFault& report) {
+  const auto require = [&](const char* key, const json& expected, const char* what) {
+    const json value = value_of(config, key);
+    if (!value.is_null() && value != expected)
+      report(fmt::format("'{}' must be {}, got {}: {}", key, quoted(expected), quoted(value), what));
+  };
+  require("mlp_bias", false, "biases of the MLP are not supported");
+  require("rope_interleaved", false, "weights must be in half-split order");
+  require("partial_rotary_factor", 1, "RoPE on part of a head is not supported");
+  require("use_qk_norm", value_of(config, "model_type") == "qwen3", "only qwen3 normalises q and k");
+  const json scaling = value_of(config, "rope_scaling");
+  if (!scaling.is_object()) return;
+  const json type = value_of(scaling, scaling.contains("rope_type") ? "rope_type" : "type");
+  if (type.is_null() && !scaling.empty())
+    report("'rope_scaling.rope_type' is missing, expected \"default\" or \"llama3\"");
+  if (type != "llama3") return;
+  for (const char* key : {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"})
+    if (value_of(scaling, key).is_null())
+      report(fmt::format("'rope_scaling.{}' is missing, \"llama3\" needs it", key));
 }
 
 }  // namespace
@@ -105,64 +148,32 @@ void settle_family(json& config, const ReportFault& report) {
     report(fmt::format("missing key 'model_type': one of {}", fmt::join(families, ", ")));
 }
 
-void unfold_rope_parameters(json& config, const ReportFault& report) {
-  const json parameters = value_of(config, "rope_parameters");
-  if (parameters.is_null()) return;
-  if (!parameters.is_object() || is_object_of_objects(parameters)) {
-    report("'rope_parameters' must be one table for all layers, got " + quoted(parameters));
+void settle_layer(json& config, const ReportFault& report) {
+  unfold_rope_parameters(config, report);
+  refuse_other_models(config, report);
+  add_family_defaults(config);
+  settle_window(config, report);
+}
+
+// NF4 with double quantisation is what the tensors can be read as.
+void refuse_other_quantization(const json& config, const ReportFault& report) {
+  const json quantization = value_of(config, "quantization_config");
+  if (quantization.is_null()) return;
+  if (!quantization.is_object() || value_of(quantization, "quant_method") != "bitsandbytes") {
+    report(fmt::format(
+        "'quantization_config' must be null or that of bitsandbytes, got {}: this quantisation is not "
+        "supported",
+        quoted(quantization)));
     return;
   }
-  if (value_of(config, "rope_theta").is_null()) config["rope_theta"] = value_of(parameters, "rope_theta");
-  if (value_of(config, "partial_rotary_factor").is_null())
-    config["partial_rotary_factor"] = value_of(parameters, "partial_rotary_factor");
-  if (value_of(config, "rope_scaling").is_null()) config["rope_scaling"] = parameters;
-}
-
-void add_family_defaults(json& config) {
-  const auto absent = [&](const char* key) { return value_of(config, key).is_null(); };
-  const json type = value_of(config, "model_type");
-  if (absent("rms_norm_eps")) config["rms_norm_eps"] = 1e-6;
-  if (type == "mistral" && absent("num_key_value_heads")) config["num_key_value_heads"] = 8;
-  if (type == "mistral" && !config.contains("sliding_window")) config["sliding_window"] = 4096;
-  if (is_qwen(config) && absent("num_key_value_heads")) config["num_key_value_heads"] = 32;
-  if (type == "qwen3" && !config.contains("head_dim")) config["head_dim"] = 128;
-}
-
-void settle_window(json& config, const ReportFault& report) {
-  check_layer_types(config, report);
-  const json first = value_of(config, "max_window_layers");
-  const json layers = value_of(config, "num_hidden_layers");
-  if (!is_qwen(config) || value_of(config, "use_sliding_window") != true || config.contains("layer_types") ||
-      !first.is_number_integer() || !layers.is_number_integer())
-    return;
-  // The layers from this one on have the window.
-  if (first >= layers)
-    config["sliding_window"] = 0;
-  else if (first > 0)
-    report(fmt::format("'max_window_layers' = {} of {} layers: windows on only some layers are not supported",
-                       quoted(first), quoted(layers)));
-}
-
-void refuse_other_models(const json& config, const ReportFault& report) {
-  const auto require = [&](const char* key, const json& expected, const char* what) {
-    const json value = value_of(config, key);
-    if (!value.is_null() && value != expected)
-      report(fmt::format("'{}' must be {}, got {}: {}", key, quoted(expected), quoted(value), what));
-  };
-  require("mlp_bias", false, "biases of the MLP are not supported");
-  require("rope_interleaved", false, "weights must be in half-split order");
-  require("partial_rotary_factor", 1, "RoPE on part of a head is not supported");
-  require("use_qk_norm", value_of(config, "model_type") == "qwen3", "only qwen3 normalises q and k");
-  check_quantization(value_of(config, "quantization_config"), report);
-  const json scaling = value_of(config, "rope_scaling");
-  if (!scaling.is_object()) return;
-  const json type = value_of(scaling, scaling.contains("rope_type") ? "rope_type" : "type");
-  if (type.is_null() && !scaling.empty())
-    report("'rope_scaling.rope_type' is missing, expected \"default\" or \"llama3\"");
-  if (type != "llama3") return;
-  for (const char* key : {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"})
-    if (value_of(scaling, key).is_null())
-      report(fmt::format("'rope_scaling.{}' is missing, \"llama3\" needs it", key));
+  for (const auto& [key, expected] : {std::pair<const char*, json>{"load_in_4bit", true},
+                                      {"bnb_4bit_quant_type", "nf4"},
+                                      {"bnb_4bit_use_double_quant", true}})
+    if (const json value = value_of(quantization, key); value != expected)
+      report(fmt::format(
+          "'quantization_config.{}' must be {}, got {}: of bitsandbytes, NF4 with double quantisation is "
+          "supported",
+          key, quoted(expected), quoted(value)));
 }
 
 }  // namespace kformer::Impl

@@ -6,7 +6,7 @@
 #include <string>
 
 /// \file
-/// The rules of config.json for a whole model.
+/// The rules of config.json.
 
 namespace kformer::Impl {
 
@@ -16,16 +16,11 @@ using ReportFault = std::function<void(const std::string&)>;
 /// Sets `model_type` if only `architectures` names the family, and reports unknown families.
 void settle_family(nlohmann::json& config, const ReportFault& report);
 
-/// Moves `rope_parameters` of newer files to the keys of older files: `rope_theta`, `rope_scaling`.
-void unfold_rope_parameters(nlohmann::json& config, const ReportFault& report);
+/// Applies what config.json files mean for a layer of their family: defaults, newer keys, and windows. Sets `sliding_window`
+/// to 0 where no layer has it, and reports keys that ask for unsupported computations.
+void settle_layer(nlohmann::json& config, const ReportFault& report);
 
-/// Adds the defaults of the families.
-void add_family_defaults(nlohmann::json& config);
-
-/// Sets `sliding_window` to 0 where no layer has it, and reports windows on only some layers.
-void settle_window(nlohmann::json& config, const ReportFault& report);
-
-/// Reports keys that ask for unsupported computations.
-void refuse_other_models(const nlohmann::json& config, const ReportFault& report);
+/// Reports weights in formats that are not read.
+void refuse_other_quantization(const nlohmann::json& config, const ReportFault& report);
 
 }  // namespace kformer::Impl

@@ -28,10 +28,8 @@ std::vector<std::string> all_names() {
 Table settled_entries(json config, const Place& place, Diagnostics& diagnostics) {
   const auto report = [&](const std::string& fault) { diagnostics.error(place, fault); };
   Impl::settle_family(config, report);
-  Impl::unfold_rope_parameters(config, report);
-  Impl::refuse_other_models(config, report);
-  Impl::add_family_defaults(config);
-  Impl::settle_window(config, report);
+  Impl::settle_layer(config, report);
+  Impl::refuse_other_quantization(config, report);
   translate_config(config);
   keep_known(config, all_names());
   config.erase("config");
