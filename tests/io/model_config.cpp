@@ -79,6 +79,10 @@ BOOST_AUTO_TEST_CASE(families_have_defaults) {
   const auto qwen2 = read(R"(, "model_type": "qwen2", "sliding_window": 256, "max_window_layers": 1)");
   BOOST_TEST(qwen2.attention_bias);
   BOOST_TEST((!qwen2.qk_norm && qwen2.sliding_window == 0));
+  const auto nulls = read(R"(, "model_type": "qwen2", "sliding_window": 256, "max_window_layers": 0,
+    "use_sliding_window": null, "attention_bias": null)");
+  BOOST_TEST(nulls.attention_bias);
+  BOOST_TEST(nulls.sliding_window == 0);
   const auto qwen3 = read(R"(, "model_type": "qwen3", "head_dim": 32, "attention_bias": false,
     "use_sliding_window": false, "sliding_window": null)");
   BOOST_TEST((qwen3.qk_norm && !qwen3.attention_bias));
@@ -102,6 +106,13 @@ BOOST_AUTO_TEST_CASE(windows_are_of_all_layers_or_none) {
   BOOST_TEST(read(qwen + R"(, "max_window_layers": 2)").sliding_window == 0);
   BOOST_TEST(fault(qwen + R"(, "max_window_layers": 1)") ==
              "'max_window_layers' = 1 of 2 layers: windows on only some layers are not supported");
+  // Without the key, layers have it from number 28 on.
+  BOOST_TEST(read(qwen).sliding_window == 0);
+  BOOST_TEST(fault(qwen + R"(, "num_hidden_layers": 30)") ==
+             "'max_window_layers' = 28 of 30 layers: windows on only some layers are not supported");
+  const std::string used = R"(, "model_type": "qwen3", "use_sliding_window": true, "max_window_layers": 0)";
+  BOOST_TEST(read(used).sliding_window == 4096);
+  BOOST_TEST(read(used + R"(, "sliding_window": null)").sliding_window == 0);
   const auto types = [&](const std::string& list) { return qwen + R"(, "layer_types": [)" + list + "]"; };
   BOOST_TEST(read(types(R"("full_attention", "full_attention")")).sliding_window == 0);
   BOOST_TEST(read(types(R"("sliding_attention", "sliding_attention")")).sliding_window == 256);

@@ -23,12 +23,13 @@ bool has_unused_window(const json& config) {
 }
 
 void translate_window(json& config) {
-  const json used = config.value("use_sliding_window", json(!has_unused_window(config)));
-  if (used == false && config.contains("sliding_window")) config["sliding_window"] = 0;
+  const json given = config.value("use_sliding_window", json());
+  const bool unused = given.is_null() ? has_unused_window(config) : given == false;
+  if (unused && config.contains("sliding_window")) config["sliding_window"] = 0;
 }
 
 void translate_bias(json& config) {
-  if (config.value("model_type", json()) == "qwen2" && !config.contains("attention_bias"))
+  if (config.value("model_type", json()) == "qwen2" && config.value("attention_bias", json()).is_null())
     config["attention_bias"] = true;
 }
 

@@ -87,6 +87,10 @@ void add_family_defaults(json& config) {
   if (type == "mistral" && !config.contains("sliding_window")) config["sliding_window"] = 4096;
   if (is_qwen(config) && absent("num_key_value_heads")) config["num_key_value_heads"] = 32;
   if (type == "qwen3" && !config.contains("head_dim")) config["head_dim"] = 128;
+  if (is_qwen(config) && value_of(config, "use_sliding_window") == true) {
+    if (!config.contains("sliding_window")) config["sliding_window"] = 4096;
+    if (absent("max_window_layers")) config["max_window_layers"] = 28;
+  }
 }
 
 /// Sets `sliding_window` to 0 where no layer has it, and reports windows on only some layers.
