@@ -34,7 +34,7 @@ std::size_t name_width(const std::vector<TensorPlan>& plans) {
 void list_plans(const Checkpoint& checkpoint, const std::vector<TensorPlan>& plans) {
   ReportTotals totals;
   for (const TensorPlan& plan : plans) {
-    const ReportLine line = report_line(checkpoint.at(plan.name), plan);
+    const ReportLine line = report_line(checkpoint.layout(plan.name), plan);
     totals.add(line);
     fmt::print("{}", report_text(line, name_width(plans)));
   }
@@ -119,7 +119,7 @@ std::optional<std::string> convert(const Checkpoint& checkpoint,
                                                                 : std::vector<std::byte>();
     QuantizedTensor quantized = quantizer->run(
         plan.name, sum.empty() ? tensor : CheckpointTensor{DType::f32, tensor.shape, sum}, plan.format);
-    ReportLine line = report_line(tensor, plan);
+    ReportLine line = report_line(checkpoint.layout(plan.name), plan);
     line.errors = quantized.errors;
     const auto& bytes = stored.emplace_back(std::move(quantized.bytes));
     writer.add(plan.name, plan.format ? CheckpointTensor{line.format_after, tensor.shape, bytes} : tensor);
@@ -141,7 +141,7 @@ int write_checkpoint(const Checkpoint& checkpoint, const std::optional<AdapterCh
   // Weights that have the format already are others with the adapter.
   for (TensorPlan& plan : plans)
     if (adapter && is_adapted(*adapter, plan.name))
-      plan.format = options.format.value_or(checkpoint.at(plan.name).type);
+      plan.format = options.format.value_or(checkpoint.layout(plan.name).type);
   if (!options.dry_run) require_device();
   fmt::print("{}", report_head(name_width(plans)));
   if (options.dry_run) {
@@ -161,7 +161,7 @@ int write_checkpoint(const Checkpoint& checkpoint, const std::optional<AdapterCh
   output.install();
   print_left_out(checkpoint, plans);
   const bool packed = std::ranges::any_of(plans, [&](const TensorPlan& plan) {
-    return quantized_format_of(type_after(checkpoint.at(plan.name), plan.format)).has_value();
+    return quantized_format_of(type_after(checkpoint.layout(plan.name), plan.format)).has_value();
   });
   fmt::print("{}checkpoint: {}\n", packed ? "packed " : "", options.output.string());
   print_tokenizer_hint(checkpoint, options.output);

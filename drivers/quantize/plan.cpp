@@ -3,9 +3,9 @@
 
 namespace kformer::drivers {
 
-MatrixExtents extents_of(const CheckpointTensor& tensor) {
-  const auto extent = [&](std::size_t i) { return static_cast<std::int64_t>(tensor.shape.at(i)); };
-  if (tensor.shape.size() == 1) return {1, extent(0)};
+MatrixExtents extents_of(const std::vector<std::size_t>& shape) {
+  const auto extent = [&](std::size_t i) { return static_cast<std::int64_t>(shape.at(i)); };
+  if (shape.size() == 1) return {1, extent(0)};
   return {extent(0), extent(1)};
 }
 
@@ -15,19 +15,19 @@ std::vector<TensorPlan> plan_tensors(const Checkpoint& checkpoint, const std::op
   for (const auto& [name, shape] : model_tensor_shapes(checkpoint.model())) {
     TensorPlan plan{name, std::nullopt};
     if (shape.size() == 2) plan.format = name.starts_with("model.layers.") ? layers : embedding;
-    if (plan.format == checkpoint.at(name).type) plan.format.reset();
+    if (plan.format == checkpoint.layout(name).type) plan.format.reset();
     plans.push_back(std::move(plan));
   }
   return plans;
 }
 
-StoredType type_after(const CheckpointTensor& tensor, const std::optional<StoredType>& format) {
+StoredType type_after(const TensorLayout& tensor, const std::optional<StoredType>& format) {
   return format.value_or(tensor.type);
 }
 
-std::size_t bytes_after(const CheckpointTensor& tensor, const std::optional<StoredType>& format) {
-  if (!format) return tensor.bytes.size();
-  const auto [rows, cols] = extents_of(tensor);
+std::size_t bytes_after(const TensorLayout& tensor, const std::optional<StoredType>& format) {
+  if (!format) return tensor.bytes;
+  const auto [rows, cols] = extents_of(tensor.shape);
   return bytes_of(*format, rows, cols);
 }
 

@@ -16,7 +16,7 @@ struct MatrixExtents {
 };
 
 /// Vectors are one row.
-MatrixExtents extents_of(const CheckpointTensor& tensor);
+MatrixExtents extents_of(const std::vector<std::size_t>& shape);
 
 /// The conversion of a tensor.
 struct TensorPlan {
@@ -32,8 +32,8 @@ std::vector<TensorPlan> plan_tensors(const Checkpoint& checkpoint, const std::op
                                      const std::optional<StoredType>& embedding);
 
 /// Type and bytes after the conversion.
-StoredType type_after(const CheckpointTensor& tensor, const std::optional<StoredType>& format);
-std::size_t bytes_after(const CheckpointTensor& tensor, const std::optional<StoredType>& format);
+StoredType type_after(const TensorLayout& tensor, const std::optional<StoredType>& format);
+std::size_t bytes_after(const TensorLayout& tensor, const std::optional<StoredType>& format);
 
 /// The bytes of a matrix of numbers or blocks.
 std::size_t bytes_of(const StoredType& type, std::int64_t rows, std::int64_t cols);

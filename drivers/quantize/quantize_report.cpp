@@ -38,12 +38,12 @@ Table& declare_tensors(ResultFile& file) {
 
 }  // namespace
 
-ReportLine report_line(const CheckpointTensor& tensor, const TensorPlan& plan) {
+ReportLine report_line(const TensorLayout& tensor, const TensorPlan& plan) {
   return {plan.name,
           tensor.shape,
           tensor.type,
           type_after(tensor, plan.format),
-          tensor.bytes.size(),
+          tensor.bytes,
           bytes_after(tensor, plan.format),
           plan.format.has_value(),
           std::nullopt};

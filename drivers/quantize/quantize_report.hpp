@@ -23,7 +23,7 @@ struct ReportLine {
 };
 
 /// The line of a tensor, without errors.
-ReportLine report_line(const CheckpointTensor& tensor, const TensorPlan& plan);
+ReportLine report_line(const TensorLayout& tensor, const TensorPlan& plan);
 
 /// Sums over all tensors.
 struct ReportTotals {

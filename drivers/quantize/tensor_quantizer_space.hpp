@@ -23,7 +23,7 @@ class TensorQuantizerOn final : public TensorQuantizer {
  public:
   QuantizedTensor run(const std::string& name, const CheckpointTensor& tensor,
                       const std::optional<StoredType>& format) override {
-    const auto [rows, cols] = extents_of(tensor);
+    const auto [rows, cols] = extents_of(tensor.shape);
     QuantizedTensor result;
     result.bytes.reserve(format ? bytes_of(*format, rows, cols) : 0);
     const std::int64_t most =
@@ -94,7 +94,7 @@ class TensorQuantizerOn final : public TensorQuantizer {
   }
 
   static CheckpointTensor rows_of(const CheckpointTensor& tensor, std::int64_t first, std::int64_t count) {
-    const auto [rows, cols] = extents_of(tensor);
+    const auto [rows, cols] = extents_of(tensor.shape);
     if (count == rows) return tensor;
     const std::size_t row_bytes = tensor.bytes.size() / static_cast<std::size_t>(rows);
     const auto n = static_cast<std::size_t>(count);

@@ -20,7 +20,7 @@ WeightFormats quantized_weights(const Checkpoint& checkpoint) {
   for (const std::string& name : checkpoint.names()) {
     const auto shape = shapes.find(name);
     if (shape == shapes.end() || shape->second.size() != 2) continue;
-    if (const auto format = quantized_format_of(checkpoint.at(name).type)) formats[name] = *format;
+    if (const auto format = quantized_format_of(checkpoint.layout(name).type)) formats[name] = *format;
   }
   return formats;
 }
@@ -28,9 +28,9 @@ WeightFormats quantized_weights(const Checkpoint& checkpoint) {
 std::size_t staging_bytes(const Checkpoint& checkpoint, const WeightFormats& kept) {
   std::size_t most = 0;
   for (const std::string& name : checkpoint.names())
-    if (const auto& tensor = checkpoint.at(name);
+    if (const TensorLayout tensor = checkpoint.layout(name);
         quantized_format_of(tensor.type).has_value() != kept.contains(name))
-      most = std::max(most, tensor.bytes.size());
+      most = std::max(most, tensor.bytes);
   return most;
 }
 

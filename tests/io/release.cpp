@@ -8,6 +8,7 @@
 #include "gguf_bytes.hpp"
 #include "kformer/io/checkpoint.hpp"
 #include "kformer/io/safetensors.hpp"
+#include "large_nf4.hpp"
 #include "resident.hpp"
 #include "scratch_directory.hpp"
 
@@ -102,32 +103,13 @@ BOOST_FIXTURE_TEST_CASE(rows_in_another_order_are_in_memory_once, Fixture) {
 
 // As above; bitsandbytes has the codes of a matrix apart from its scales.
 BOOST_FIXTURE_TEST_CASE(joined_codes_are_in_memory_once, Fixture) {
-  const std::string llama = KFORMER_SOURCE_DIR "/tests/data/nf4_case/llama";
-  const std::string k = "model.layers.0.self_attn.k_proj.weight", state = k + ".quant_state.bitsandbytes__nf4";
-  const auto source = SafetensorsFile::open(llama + "/model.safetensors");
-  const std::size_t blocks = size / 32;
-  const std::string scales(blocks, 'x'), nested(blocks / 256 * sizeof(float), '\0');
-  const std::string text = R"({"quant_type": "nf4", "blocksize": 64, "shape": [)" + std::to_string(blocks) +
-                           R"(, 64], "nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": 0})";
-  SafetensorsWriter writer;
-  for (const std::string& name : source.names()) {
-    const TensorEntry& entry = source.at(name);
-    if (name == k)
-      writer.add(name, "U8", {size, 1}, contents.data());
-    else if (name == k + ".absmax")
-      writer.add(name, "U8", {blocks}, scales.data());
-    else if (name == k + ".nested_absmax")
-      writer.add(name, "F32", {blocks / 256}, nested.data());
-    else if (name == state)
-      writer.add(name, "U8", {text.size()}, text.data());
-    else
-      writer.add(name, entry.dtype, entry.shape, entry.bytes.data());
-  }
-  writer.write(directory / "model.safetensors");
-  put_contents(directory / "config.json", contents_of(llama + "/config.json"));
+  put_large_nf4(KFORMER_SOURCE_DIR "/tests/data/nf4_case/llama", directory, size);
   const auto checkpoint = Checkpoint::open(directory.path());
   const std::size_t before = resident_bytes_of_files();
-  BOOST_TEST(checkpoint.at(k).bytes.size() > size);
+  const std::size_t copied = resident_bytes_of_copies(), bytes = checkpoint.layout(large_matrix).bytes;
+  BOOST_TEST(resident_bytes_of_copies() <= copied + little);
+  BOOST_TEST(checkpoint.at(large_matrix).bytes.size() == bytes);
+  BOOST_TEST(bytes > size);
   BOOST_TEST(resident_bytes_of_files() <= before + little);
 }
 

@@ -8,15 +8,21 @@
 
 namespace kformer::Testing {
 
-/// Bytes of mapped files that are in the memory of this process, or 0 if the system does not say it. The system counts a
-/// few hundred pages late.
-inline std::size_t resident_bytes_of_files() {
+/// Bytes of this kind that are in the memory of this process, or 0 if the system does not say it. The system counts a few
+/// hundred pages late.
+inline std::size_t resident_bytes(const char* kind) {
   std::ifstream status("/proc/self/status");
   std::size_t kibibytes = 0;
   for (std::string word; status >> word;)
-    if (word == "RssFile:") status >> kibibytes;
+    if (word == kind) status >> kibibytes;
   return kibibytes << 10;
 }
+
+/// Those of mapped files.
+inline std::size_t resident_bytes_of_files() { return resident_bytes("RssFile:"); }
+
+/// Those that the process wrote itself.
+inline std::size_t resident_bytes_of_copies() { return resident_bytes("RssAnon:"); }
 
 /// Lets a suite run where the system counts them.
 inline boost::test_tools::assertion_result counts_resident_files(boost::unit_test::test_unit_id) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "io/large_nf4.hpp"
 #include "io/resident.hpp"
 #include "io/scratch_directory.hpp"
 #include "kformer/core/view_of.hpp"
@@ -211,6 +212,21 @@ BOOST_AUTO_TEST_CASE(staging_is_booked_while_it_is_there) {
   const Checkpoint checkpoint = open_checked();
   BOOST_TEST(quantized_weights(checkpoint).empty());
   BOOST_TEST(staging_bytes(checkpoint, {}) == 0u);
+}
+
+// Weights of bitsandbytes are copied when somebody reads them, which a forecast does not.
+BOOST_AUTO_TEST_CASE(a_forecast_copies_no_weights, *boost::unit_test::precondition(counts_resident_files)) {
+  constexpr std::size_t codes = std::size_t(16) << 20, little = std::size_t(2) << 20;
+  const ScratchDirectory folder;
+  put_large_nf4(KFORMER_TEST_DATA "/nf4_case/llama", folder, codes);
+  const Checkpoint checkpoint = Checkpoint::open(folder.path());
+  const std::size_t before = resident_bytes_of_copies();
+  const auto formats = quantized_weights(checkpoint);
+  const std::size_t staging = staging_bytes(checkpoint, {});
+  BOOST_TEST(resident_bytes_of_copies() <= before + little);
+  BOOST_TEST(formats.contains(large_matrix));
+  BOOST_TEST(staging > codes);
+  BOOST_TEST(staging == checkpoint.at(large_matrix).bytes.size());
 }
 
 // 64 MiB in matrices of up to 4 MiB. What was copied of the file must not stay in memory beside the copies.

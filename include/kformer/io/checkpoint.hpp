@@ -56,6 +56,9 @@ class Checkpoint {
   /// The tensor `name`.
   /// \throws FileError with similar names if there is none
   const CheckpointTensor& at(std::string_view name) const;
+  /// Type, extents and size of the tensor `name`, for callers that do not read it: nothing is copied.
+  /// \throws FileError with similar names if there is none
+  TensorLayout layout(std::string_view name) const;
   /// Takes the bytes of tensor `name` out of the memory of the process, for callers that have copied them. They stay valid:
   /// their next access reads the file again. Bytes that are not those of the file stay. Does nothing without such a tensor.
   /// Safe while others read.

@@ -17,4 +17,11 @@ struct CheckpointTensor {
       bytes;  ///< valid as long as the checkpoint or a copy of it exists; need not be aligned
 };
 
+/// What a tensor of a checkpoint is, without its bytes.
+struct TensorLayout {
+  StoredType type;                 ///< as `CheckpointTensor` has it
+  std::vector<std::size_t> shape;  ///< of the weights, slowest extent first
+  std::size_t bytes;               ///< how many there are
+};
+
 }  // namespace kformer

@@ -39,6 +39,11 @@ void require_format(const Impl::CheckpointContents& contents, CheckpointFormat w
                        : "quantised weights: its format is \"packed\", not \"safetensors\""));
 }
 
+[[noreturn]] void refuse_name(const Impl::CheckpointContents& contents, std::string_view name) {
+  throw FileError("'" + contents.source + "' has no tensor '" + std::string(name) + "'" +
+                  Impl::suggest_names(name, contents.names()));
+}
+
 }  // namespace
 
 Checkpoint Checkpoint::open(const fs::path& path, CheckpointFormat format) {
@@ -70,8 +75,12 @@ void Checkpoint::release(std::string_view name) const { m_contents->release(name
 
 const CheckpointTensor& Checkpoint::at(std::string_view name) const {
   if (const CheckpointTensor* tensor = find(name)) return *tensor;
-  throw FileError("'" + m_contents->source + "' has no tensor '" + std::string(name) + "'" +
-                  Impl::suggest_names(name, names()));
+  refuse_name(*m_contents, name);
+}
+
+TensorLayout Checkpoint::layout(std::string_view name) const {
+  if (const auto layout = m_contents->layout(name)) return *layout;
+  refuse_name(*m_contents, name);
 }
 
 }  // namespace kformer

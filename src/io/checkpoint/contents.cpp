@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "io/checkpoint/contents.hpp"
 
+#include "io/gguf/layout.hpp"
 #include "io/key_names.hpp"
 #include "io/mapped_file.hpp"
 #include "io/row_order.hpp"
@@ -44,6 +45,14 @@ const CheckpointTensor* CheckpointContents::find(std::string_view name) const {
 const CheckpointTensor* CheckpointContents::find_layout(std::string_view name) const {
   const auto place = m_slots.find(name);
   return place == m_slots.end() ? nullptr : &place->second.tensor;
+}
+
+std::optional<TensorLayout> CheckpointContents::layout(std::string_view name) const {
+  const auto place = m_slots.find(name);
+  if (place == m_slots.end()) return std::nullopt;
+  const auto& [type, shape, bytes] = place->second.tensor;
+  // Others may be arranging the bytes now.
+  return TensorLayout{type, shape, place->second.arranged ? tensor_bytes(type, shape).value() : bytes.size()};
 }
 
 void CheckpointContents::release(std::string_view name) const {

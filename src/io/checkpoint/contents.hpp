@@ -42,6 +42,8 @@ class CheckpointContents {
   const CheckpointTensor* find(std::string_view name) const;
   /// The same without touching the bytes: for shapes and types.
   const CheckpointTensor* find_layout(std::string_view name) const;
+  /// What the tensor `name` is, or nothing.
+  std::optional<TensorLayout> layout(std::string_view name) const;
   /// Takes the pages of the tensor out of memory, if its bytes are those of a mapped file.
   void release(std::string_view name) const;
 
