@@ -196,6 +196,13 @@ BOOST_AUTO_TEST_CASE(other_files_are_refused) {
              "metadata 'general.architecture' is \"qwen2\", expected \"llama\"");
   BOOST_TEST(fault(image_with("adapter.lora.alpha", f32_value(NAN))) ==
              "metadata 'adapter.lora.alpha' must be a number");
+  const auto activated_by = [](std::uint64_t count) {
+    return image_with("adapter.alora.invocation_tokens", array_value(4, count, std::string(4 * count, '\1')));
+  };
+  BOOST_TEST(fault(activated_by(0)) == "no error");
+  BOOST_TEST(fault(activated_by(2)) ==
+             "metadata 'adapter.alora.invocation_tokens' must be empty or missing: adapters of some tokens are "
+             "not supported");
   GgufImage image = image_with();
   image.metadata.pop_back();
   BOOST_TEST(fault(image) == "metadata 'adapter.lora.alpha' must be a number");

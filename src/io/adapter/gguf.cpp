@@ -26,6 +26,7 @@ constexpr const char* type_key = "general.type";
 constexpr const char* architecture_key = "general.architecture";
 constexpr const char* adapter_type_key = "adapter.type";
 constexpr const char* alpha_key = "adapter.lora.alpha";
+constexpr const char* activation_key = "adapter.alora.invocation_tokens";
 
 /// llama.cpp's name of the family.
 const char* architecture_of(const LlamaConfig& model) {
@@ -71,6 +72,10 @@ class Reader {
     require_text(type_key, "adapter");
     require_text(adapter_type_key, "lora");
     require_text(architecture_key, architecture_of(m_model));
+    // An activated LoRA is for the tokens behind these alone.
+    if (const auto tokens = m_file.find_integers(activation_key); tokens && !tokens->empty())
+      refuse(fmt::format("metadata '{}' must be empty or missing: adapters of some tokens are not supported",
+                         activation_key));
     const auto alpha = m_file.find_number(alpha_key);
     if (!alpha || !std::isfinite(*alpha)) refuse(fmt::format("metadata '{}' must be a number", alpha_key));
     for (const std::string& name : m_file.names()) add(name, *alpha);
