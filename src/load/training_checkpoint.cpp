@@ -109,6 +109,13 @@ std::vector<Run> runs_of(std::int64_t begin, std::int64_t size, const ColumnRang
   return runs;
 }
 
+/// Whether the elements of such a part have numbers in the whole array.
+bool can_be_counted(std::int64_t begin, std::int64_t size, const ColumnRange& columns) {
+  constexpr std::int64_t most = std::int64_t(1) << 62;
+  if (begin > most - size) return false;
+  return columns.whole == 0 || (begin + size) / (columns.end - columns.begin) < most / columns.whole;
+}
+
 std::string name_of_part(const NamedArray& array) {
   if (!array.begin) return array.name;
   const auto& [begin, end, whole] = array.columns;
@@ -256,7 +263,7 @@ void TrainingCheckpoint::add_file(const std::filesystem::path& path) {
       const int numbers =
           std::sscanf(name.c_str() + mark, "#%ld:%ld-%ld/%ld", &stored.begin, &begin, &end, &whole);
       const bool is_part = numbers == 1 || (numbers == 4 && 0 <= begin && begin < end && end <= whole);
-      if (!is_part || stored.begin < 0)
+      if (!is_part || stored.begin < 0 || !can_be_counted(stored.begin, stored.size, stored.columns))
         refuse(path, fmt::format("is damaged: '{}' names no part of an array", name));
       stored.whole = false;
     }
@@ -264,12 +271,18 @@ void TrainingCheckpoint::add_file(const std::filesystem::path& path) {
   }
 }
 
-// Runs of the parts follow one another.
+// Parts of one type, whose runs follow one another.
 void TrainingCheckpoint::check_whole() {
   for (const auto& [name, parts] : m_stored) {
+    const std::string& type = m_files[parts.front().file].at(parts.front().entry).dtype;
     std::vector<Run> runs;
-    for (const Stored& part : parts)
+    for (const Stored& part : parts) {
+      const std::string& found = m_files[part.file].at(part.entry).dtype;
+      if (found != type)
+        refuse(m_path,
+               fmt::format("is damaged: the parts of '{}' are of the types {} and {}", name, type, found));
       for (const Run& run : runs_of(part.begin, part.size, part.columns)) runs.push_back(run);
+    }
     std::ranges::sort(runs, {}, &Run::whole);
     std::int64_t& end = m_elements[name];
     for (const Run& run : runs) {

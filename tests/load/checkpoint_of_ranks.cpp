@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <limits>
+
 #include "io/scratch_directory.hpp"
 #include "kformer/parallel/shards.hpp"
 #include "load/checkpoint_arrays.hpp"
@@ -129,6 +131,33 @@ BOOST_AUTO_TEST_CASE(damaged_or_foreign_files_of_ranks_are_found) {
   BOOST_CHECK_THROW(checkpoint.restore(Exec(), std::span<const NamedArray>(named), *two.ledger), FileError);
   named[0].begin = 1;
   checkpoint.restore(Exec(), std::span<const NamedArray>(named), *two.ledger);
+}
+
+// With checksums that are right.
+BOOST_AUTO_TEST_CASE(parts_that_make_no_array_are_found) {
+  const TestTensor<Exec, float> floats({4}, Rows::packed);
+  const TestTensor<Exec, double> doubles({4}, Rows::packed);
+  const auto ledger = Ledger::create();
+  const auto fault = [&](const NamedArray& first, const NamedArray& second) {
+    const ScratchDirectory scratch;
+    for (const int rank : {1, 0})
+      CheckpointWriter<Exec>({.folder = scratch.path(), .background = false, .rank = rank, .ranks = 2},
+                             {rank == 0 ? first : second}, *ledger)
+          .snapshot(Exec(), 1, "");
+    std::vector<std::string> reasons;
+    newest_step(scratch.path(), &reasons);
+    return reasons.empty() ? "no fault" : reasons.back().substr(reasons.back().find("is damaged"));
+  };
+  const NamedArray begin{"w", floats.ref(), 0};
+  BOOST_TEST(fault(begin, {"w", floats.ref(), 4}) == "no fault");
+  BOOST_TEST(fault(begin, {"w", doubles.ref(), 4}) ==
+             "is damaged: the parts of 'w' are of the types F32 and F64");
+  BOOST_TEST(fault(begin, {"w", floats.ref(), 5}) == "is damaged: 'w' has no element 4 in any of its files");
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  BOOST_TEST(fault(begin, {"w", floats.ref(), most}) ==
+             "is damaged: 'w#9223372036854775807' names no part of an array");
+  BOOST_TEST(fault(begin, {"w", floats.ref(), 4, {0, 1, most}}) ==
+             "is damaged: 'w#4:0-1/9223372036854775807' names no part of an array");
 }
 
 BOOST_AUTO_TEST_SUITE_END()
