@@ -36,22 +36,25 @@ class Weights(QuantizeTest):
                         self.assertEqual((tensor.kind, tensor.data), ("F32", before[name].data))
 
     def test_numbers_are_rounded_once(self):
-        source = self.model()
-        exact = {name: tensor.weights() for name, tensor in read_packed(source).items()}
-
         def bf16(w):
-            bits = w.astype("<f4").view("<u4").astype(np.uint64)
-            bits += 0x7FFF + (bits >> np.uint64(16) & np.uint64(1))
-            return (bits.astype("<u4") & np.uint32(0xFFFF0000)).view("<f4")
+            mantissa, exponent = np.frexp(w)
+            return np.ldexp(np.rint(np.ldexp(mantissa, 8)), exponent - 8)
 
-        for kind, rounded in (("bf16", bf16), ("f16", np.float16), ("f64", np.float64), ("f32", np.float32)):
-            with self.subTest(type=kind):
-                _, after = self.convert(source, kind, "-f", kind, "-e", "f64")
-                for name, tensor in after.items():
-                    matrix, layer = len(tensor.shape) == 2, ".layers." in name
-                    self.assertEqual(tensor.kind, kind.upper() if matrix and layer else "F64" if matrix else "F32")
-                    expected = rounded(exact[name]) if matrix and layer else exact[name]
-                    np.testing.assert_array_equal(tensor.weights(), expected.astype(np.float64), name)
+        # A little more than the middle of two numbers of 16 bits: as float they would be the middle.
+        k = np.arange(48 * 48).reshape(48, 48)
+        above_ties = 1 + (2 * (k % 16) + 1) * np.where(k % 3 == 0, 2.0**-8, 2.0**-11) + 2.0**-40
+        rules = {"bf16": bf16, "f16": np.float16, "f32": np.float32, "f64": np.float64}
+        for stored, changed, kinds in (("F32", {}, rules), ("F64", {Q_PROJ: above_ties}, ("bf16", "f16", "f32"))):
+            source = self.model(f"model-{stored}", stored, **changed)
+            exact = {name: tensor.weights() for name, tensor in read_packed(source).items()}
+            for kind in kinds:
+                with self.subTest(stored=stored, type=kind):
+                    _, after = self.convert(source, f"{stored}-{kind}", "-f", kind, "-e", "f64")
+                    for name, tensor in after.items():
+                        matrix, layer = len(tensor.shape) == 2, ".layers." in name
+                        self.assertEqual(tensor.kind, kind.upper() if matrix and layer else "F64" if matrix else stored)
+                        expected = rules[kind](exact[name]) if matrix and layer else exact[name]
+                        np.testing.assert_array_equal(tensor.weights(), expected.astype(np.float64), name)
 
     def test_quantised_matrices_are_expanded_exactly(self):
         for kind in FORMATS:
