@@ -221,6 +221,15 @@ BOOST_AUTO_TEST_CASE(what_is_written_is_read_back) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_llama_with_a_window_is_written_as_a_mistral) {
+  auto model = read(llama + R"(, "sliding_window": 100)");
+  const std::string text = model_config_json(model);
+  BOOST_TEST(text.find("MistralForCausalLM") != text.npos);
+  const auto again = read_text(text);
+  model.model_type = ModelType::mistral;
+  BOOST_TEST((again == model));
+}
+
 BOOST_AUTO_TEST_CASE(what_is_written_names_the_class_of_other_programs) {
   for (const auto& [type, name] : {std::pair{ModelType::llama, "LlamaForCausalLM"},
                                    {ModelType::mistral, "MistralForCausalLM"},

@@ -74,7 +74,8 @@ struct LanguageModelTable : ModelTable {
 /// \throws FileError naming the file, every invalid key, and what was expected
 LanguageModelTable read_model_config(const std::filesystem::path& path);
 
-/// Text of a config.json that read_model_config() reads back as the same table, except for `layer.config`.
+/// Text of a config.json that read_model_config() reads back as the same table, except for `layer.config`. Only a llama with
+/// a window becomes a mistral, whose layers are the same: other programs ignore the windows of a llama.
 std::string model_config_json(const LanguageModelTable& model);
 
 }  // namespace kformer

@@ -24,6 +24,12 @@ const char* architecture(ModelType type) {
   return "LlamaForCausalLM";
 }
 
+// Llama and Mistral have the same layers, and other programs know windows of the latter alone.
+ModelType family_for_others(const LanguageModelTable& model) {
+  const bool has_window = model.sliding_window != 0;
+  return has_window && model.model_type == ModelType::llama ? ModelType::mistral : model.model_type;
+}
+
 Json ids(const std::vector<std::int64_t>& tokens) {
   if (tokens.empty()) return nullptr;
   return tokens.size() == 1 ? Json(tokens.front()) : Json(tokens);
@@ -41,8 +47,9 @@ Json rope_scaling(const RopeScaling& scaling) {
 }  // namespace
 
 std::string model_config_json(const LanguageModelTable& model) {
-  const Json config{{"architectures", Json::array({architecture(model.model_type)})},
-                    {"model_type", name_of(model.model_type)},
+  const ModelType family = family_for_others(model);
+  const Json config{{"architectures", Json::array({architecture(family)})},
+                    {"model_type", name_of(family)},
                     {"hidden_size", model.hidden_size},
                     {"intermediate_size", model.intermediate_size},
                     {"num_hidden_layers", model.num_hidden_layers},
