@@ -88,6 +88,7 @@ std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit
   app.add_option("--adapter-tokens", options.adapter_tokens,
                  "With an adapter: drawn tokens on which the result is compared with weights and adapter; 0: "
                  "no comparison")
+      ->needs(adapter)
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t(0), std::int64_t(1) << 20));
   std::vector<std::string> space_names = spaces;

@@ -233,6 +233,7 @@ class AdapterFile(QuantizeTest):
 
     def test_usage(self):
         for arguments, word in (((TINY, "--adapter-gguf", "a.gguf"), "--adapter"),
+                                ((TINY, "out", "-f", "q8_0", "--adapter-tokens", 8), "--adapter-tokens requires --adapter"),
                                 ((TINY,), "OUTPUT: is required, unless --adapter-gguf names a file"),
                                 ((TINY, "out", "-a", CASE, "--adapter-gguf", "a.gguf"), "--format is required"),
                                 ((TINY, "-a", CASE, "--adapter-gguf", "a.gguf", "-f", "q8_0"), "--format: needs OUTPUT"),
