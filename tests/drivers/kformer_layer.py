@@ -60,6 +60,20 @@ class CommandLine(driver_case.CommandLine, LayerTest):
         self.assertIn("a published model is named by --model llama-3.2-1b", self.run_driver("llama-3.2-1b", expect=2).stderr)
         self.assertIn("did you mean 'llama-3.2-1b'", self.run_driver("--model", "lama-3.2-1b", expect=4).stderr)
 
+    def test_a_folder_replaces_all_of_the_model_of_a_deck(self):
+        config = {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 3, "intermediate_size": 80}
+        (self.folder / "other").mkdir()
+        (self.folder / "other/config.json").write_text(json.dumps({"model_type": "llama"} | config))
+        self.deck("seq_len = 4\n")
+        text = (self.folder / "deck.toml").read_text()
+        (self.folder / "deck.toml").write_text(text.replace("[model]\n", "[model]\nrope_theta = 7.0\n"))
+        deck = tomllib.loads(self.run_driver("deck.toml", "--model", "other", "--print-deck").stdout)
+        self.assertEqual({key: deck["model"][key] for key in config}, config)
+        self.assertEqual((deck["model"]["rope_theta"], deck["run"]["name"]), (10000, "deck-other"))
+        deck = tomllib.loads(self.run_driver("deck.toml", "--model", "other", "--set", "model.intermediate_size=96",
+                                             "--print-deck").stdout)
+        self.assertEqual((deck["model"]["intermediate_size"], deck["model"]["hidden_size"]), (96, 48))
+
     def test_words_without_quotes(self):
         self.deck("seq_len = 4\ndtype = bf16\n")
         self.assertIn('strings need quotes: "bf16"', self.run_driver("deck.toml", expect=3).stderr)

@@ -24,8 +24,9 @@ namespace kformer {
 struct DeckSource {
   std::filesystem::path path;          ///< the deck file; its name alone where `text` is the deck
   std::vector<std::string> overrides;  ///< "table.key=value", later ones win; named `--set[1]`, ... in errors
-  std::vector<std::string> model_overrides{};  ///< the same, of --model, before them
-  std::string text{};                          ///< the deck itself, where it is in no file
+  std::vector<std::string>
+      model_overrides{};  ///< the same, of --model, before them; the [model] of the deck gives way
+  std::string text{};     ///< the deck itself, where it is in no file
 };
 
 /// The record of reading a deck, kept with the results.

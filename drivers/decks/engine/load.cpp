@@ -112,6 +112,9 @@ void merge_overrides(Table& root, const DeckSource& source, const fs::path& dire
     else
       merge(root, std::move(*table));
   };
+  // The model of a call replaces that of the deck as a whole: keys of two models make a third.
+  if (!source.model_overrides.empty())
+    std::erase_if(root, [](const Entry& entry) { return entry.key == "model"; });
   for (const std::string& change : source.model_overrides) add("--model", change);
   for (std::size_t i = 0; i < source.overrides.size(); ++i)
     add(fmt::format("--set[{}]", i + 1), source.overrides[i]);
