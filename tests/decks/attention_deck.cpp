@@ -70,6 +70,20 @@ BOOST_AUTO_TEST_CASE(tensors_leave_the_extents_open) {
   BOOST_TEST((axes.impl == std::vector{AttentionAlgorithm::flash}));
 }
 
+// Which cases it leaves out is known when the tensor file is.
+BOOST_AUTO_TEST_CASE(an_exclusion_may_name_an_axis_that_the_tensors_fill) {
+  const std::string tensors = header + "[tensors]\ninput = \"x\"\n";
+  const auto deck = load(tensors + "[[sweep.exclude]]\ndirection = \"forward\"\n");
+  BOOST_TEST(deck.record.warnings.empty());
+  auto axes = filled_axes(deck);
+  axes.dtype = {DType::f32};
+  axes.direction = {Direction::forward, Direction::backward};
+  const auto left = expand(deck, axes, {"serial"});
+  BOOST_TEST((left.size() == 1u && left.front().direction == Direction::backward));
+  BOOST_TEST(
+      contains(faults(tensors + "[[sweep.exclude]]\nimpl = \"flash\"\n"), "every case of [sweep] is excluded"));
+}
+
 BOOST_AUTO_TEST_CASE(a_zip_whose_axes_come_from_the_tensors_must_go_together) {
   const auto deck = load(header + "[sweep]\nmode = \"zip\"\nwindow = [0, 2, 3]\n[tensors]\ninput = \"x\"\n");
   auto axes = filled_axes(deck);

@@ -75,7 +75,8 @@ void check_zip(const SweepTable& sweep, const LoadedDeck& loaded, Diagnostics& d
 }
 
 /// Every exclusion names an axis and matches a case (else a warning), and some case is left. Only for a sound
-/// sweep: they are tried on its cases. `axes` are those of the sweep with their defaults filled in.
+/// sweep: they are tried on its cases. `axes` are those of the sweep with their defaults filled in. What an
+/// exclusion of axes without values leaves out is known, and checked, when the deck runs.
 template <class Case, class Axes>
 void check_exclusions(SweepMode mode, const Axes& axes, const std::vector<Axes>& exclude,
                       const LoadedDeck& loaded, std::vector<std::string>& warnings, Diagnostics& diagnostics) {
@@ -88,8 +89,10 @@ void check_exclusions(SweepMode mode, const Axes& axes, const std::vector<Axes>&
                                                 exclude.size(), cases.size(), most_exclusion_tests));
     return;
   }
+  std::vector<Axes> decided;  // those whose cases are known
   for (std::size_t i = 0; i < exclude.size(); ++i) {
     const Axes known = known_part(exclude[i], axes);
+    if (known == exclude[i]) decided.push_back(known);
     const auto matched = [&](const Case& point) { return matches(known, point); };
     if (exclude[i] == Axes{})
       diagnostics.error(elements[i].place, fmt::format("'sweep.exclude[{}]' names no axis", i));
@@ -98,7 +101,7 @@ void check_exclusions(SweepMode mode, const Axes& axes, const std::vector<Axes>&
           fmt::format("{}: warning: 'sweep.exclude[{}]' matches no case", to_string(elements[i].place), i));
   }
   if (diagnostics.empty() &&
-      std::all_of(cases.begin(), cases.end(), [&](const Case& point) { return excluded(exclude, point); }))
+      std::all_of(cases.begin(), cases.end(), [&](const Case& point) { return excluded(decided, point); }))
     diagnostics.error(entry->place, "every case of [sweep] is excluded");
 }
 
