@@ -56,7 +56,8 @@ double visible_pairs(const AttentionTask& task);
 /// backward 2.5 times that.
 double attention_flops(const AttentionTask& task);
 
-/// Bytes that must move at least once per call: forward q, k, v, out and lse; backward these and the gradients.
+/// Bytes that must move at least once per call: forward q, out, lse, and the k and v that a query sees; backward these
+/// and the gradients, of all keys.
 double attention_bytes(const AttentionTask& task);
 
 }  // namespace kformer::drivers

@@ -18,22 +18,32 @@ double pairs_of_sequence(std::int64_t q_len, std::int64_t kv_len, const Attentio
   return seen;
 }
 
-}  // namespace
+// Keys that any query of a sequence sees: windows of neighbours overlap.
+double keys_of_sequence(std::int64_t q_len, std::int64_t kv_len, const AttentionOptions& options) {
+  if (q_len == 0) return 0;
+  const Impl::Visibility visibility{q_len, kv_len, options.window, options.causal};
+  return static_cast<double>(std::max<std::int64_t>(0, visibility.end(q_len - 1) - visibility.first(0)));
+}
 
-double visible_pairs(const AttentionTask& task) {
+// The sum of `count(q_len, kv_len, options)` over the sequences of the batch.
+template <class Count>
+double sum_over_sequences(const AttentionTask& task, Count count) {
   const AttentionShape& s = task.shape;
   const measure::HostArray* q_starts = task.tensor("cu_seqlens_q");
-  if (q_starts == nullptr)
-    return static_cast<double>(s.batch) * pairs_of_sequence(s.q_len, s.kv_len, task.options);
+  if (q_starts == nullptr) return static_cast<double>(s.batch) * count(s.q_len, s.kv_len, task.options);
   const auto& kv_starts = task.tensor("cu_seqlens_kv")->values;
   const auto length = [](const std::vector<double>& starts, std::size_t n) {
     return static_cast<std::int64_t>(starts[n + 1] - starts[n]);
   };
-  double pairs = 0;
+  double sum = 0;
   for (std::size_t n = 0; n + 1 < kv_starts.size(); ++n)
-    pairs += pairs_of_sequence(length(q_starts->values, n), length(kv_starts, n), task.options);
-  return pairs;
+    sum += count(length(q_starts->values, n), length(kv_starts, n), task.options);
+  return sum;
 }
+
+}  // namespace
+
+double visible_pairs(const AttentionTask& task) { return sum_over_sequences(task, pairs_of_sequence); }
 
 double attention_flops(const AttentionTask& task) {
   const AttentionShape& s = task.shape;
@@ -44,11 +54,12 @@ double attention_flops(const AttentionTask& task) {
 double attention_bytes(const AttentionTask& task) {
   const AttentionShape& s = task.shape;
   const double queries = static_cast<double>(s.batch * s.q_len * s.q_heads),
-               keys = static_cast<double>(s.batch * s.kv_len * s.kv_heads);
+               keys = static_cast<double>(s.batch * s.kv_len * s.kv_heads),
+               seen = sum_over_sequences(task, keys_of_sequence) * static_cast<double>(s.kv_heads);
+  const double rows = task.backward ? 2 * queries + seen + keys : queries + seen;
   const double width = static_cast<double>(s.head_dim + s.v_head_dim);
-  const double arrays = static_cast<double>(size_of(s.dtype)) * width * (queries + keys);
   const double lse = static_cast<double>(size_of(compute_dtype(s.dtype))) * queries;
-  return (task.backward ? 2 : 1) * arrays + lse;
+  return static_cast<double>(size_of(s.dtype)) * width * rows + lse;
 }
 
 }  // namespace kformer::drivers

@@ -110,6 +110,7 @@ class Results(AttentionTest):
             self.assertTrue((file["machine/transfer_rate"][()] > 1e8).all())
             self.check_limits(cases)
             self.check_flops(cases)
+            self.check_bytes(cases)
             self.check_kernels(cases)
             self.check_independence(cases, len(listed))
             self.check_comparison(file)
@@ -141,15 +142,31 @@ seq_len = 65536
                 self.run_driver("deck.toml", "--set", "check.fail=true", "--set", "sweep.head_dim=64")
                 (self.folder / "deck.h5").unlink()
 
+    def seen(self, q_len, seq_len, window, causal):
+        """Which query sees which key."""
+        position = np.arange(q_len)[:, None] + seq_len - q_len
+        key = np.arange(seq_len)
+        seen = (key <= position) if causal == "yes" else np.ones((q_len, seq_len), bool)
+        return seen & (np.abs(position - key) < window) if window else seen
+
+    # Keys that no query sees need not be read; they have gradients.
+    def check_bytes(self, cases):
+        columns = [cases[name][()].tolist() for name in ["batch", "num_attention_heads", "num_key_value_heads", "head_dim",
+                                                         "v_head_dim", "q_len", "seq_len", "window"]]
+        for batch, heads, kv_heads, dim, v_dim, q_len, seq_len, window, causal, direction, dtype, found in zip(
+                *columns, words(cases["causal"]), words(cases["direction"]), texts(cases["dtype"]),
+                cases["bytes_min"][()].tolist()):
+            size = {"f64": 8, "f32": 4}.get(dtype, 2)
+            queries, keys = heads * q_len, kv_heads * self.seen(q_len, seq_len, window, causal).any(0).sum()
+            rows = queries + keys + (queries + kv_heads * seq_len if direction == "backward" else 0)
+            self.assertEqual(found, batch * (size * (dim + v_dim) * rows + max(size, 4) * queries))
+
     def check_flops(self, cases):
         columns = [cases[name][()].tolist() for name in ["batch", "num_attention_heads", "head_dim", "v_head_dim",
                                                          "q_len", "seq_len", "window"]]
         for batch, heads, dim, v_dim, q_len, seq_len, window, causal, direction, flops in zip(
                 *columns, words(cases["causal"]), words(cases["direction"]), cases["flops"][()].tolist()):
-            position = np.arange(q_len)[:, None] + seq_len - q_len
-            key = np.arange(seq_len)
-            seen = (key <= position) if causal == "yes" else np.ones((q_len, seq_len), bool)
-            seen = seen & (np.abs(position - key) < window) if window else seen
+            seen = self.seen(q_len, seq_len, window, causal)
             pairs = q_len * seq_len / 2 if causal == "yes" and q_len == seq_len and not window else seen.sum()
             self.assertEqual(flops, 2 * batch * heads * (dim + v_dim) * pairs * (2.5 if direction == "backward" else 1))
 
