@@ -51,8 +51,19 @@ std::string name_of_case(const AttentionCase& c) {
                      name_of(c.direction), configuration_text(c), c.seq_len, name_of(c.impl));
 }
 
-TensorLabel label_of(const AttentionCase& c) {
-  return {c.execution_space, to_string(c.dtype), std::string(name_of(c.impl)), program};
+// Masks are in the names of files only where they differ.
+std::vector<TensorLabel> labels_of(const std::vector<AttentionCase>& cases) {
+  const auto differs = [&](auto AttentionCase::* axis) {
+    return std::ranges::any_of(cases, [&](const AttentionCase& c) { return c.*axis != cases.front().*axis; });
+  };
+  const bool causal = differs(&AttentionCase::causal), window = differs(&AttentionCase::window);
+  std::vector<TensorLabel> labels;
+  for (const AttentionCase& c : cases) {
+    labels.push_back({c.execution_space, to_string(c.dtype), std::string(name_of(c.impl)), program});
+    if (causal) labels.back().options["causal"] = c.causal ? "yes" : "no";
+    if (window) labels.back().options["window"] = std::to_string(c.window);
+  }
+  return labels;
 }
 
 void declare_results(ResultFile& file) {
@@ -64,7 +75,7 @@ void declare_results(ResultFile& file) {
 int run_sweep(const AttentionCompareDeck& deck, const std::optional<AttentionTensors>& tensors,
               const std::vector<AttentionCase>& cases, ReportFormat format, ResultFile& file) {
   AttentionResults tables(file);
-  TensorOutput output(deck.tensors ? deck.tensors->output : std::filesystem::path());
+  TensorOutput output(deck.tensors ? deck.tensors->output : std::filesystem::path(), labels_of(cases));
   if (deck.tensors)
     output.require_place(deck.tensors->input, file.path(), deck.output.overwrite || tables.finished() > 0);
   AttentionSweep sweep(deck, tensors ? &*tensors : nullptr);
@@ -77,19 +88,21 @@ int run_sweep(const AttentionCompareDeck& deck, const std::optional<AttentionTen
   loop.format = format;
   loop.labels = attention_labels();
   for (const AttentionCase& c : cases) loop.points.push_back(attention_point(c));
+  std::size_t last = 0;  // case that ran
   loop.run = [&](std::size_t i, const auto& stop) -> const Measurement& {
+    last = i;
     return result = sweep.run(cases[i], stop);
   };
   loop.keep = [&] {
     tables.add_case(result);
     comparison.add(result);
-    output.write(label_of(result.point), sweep.last_results());
+    output.write(last, sweep.last_results());
   };
   loop.finished = tables.finished();
   loop.recall = [&](std::size_t i) -> const Measurement& {
     result = {tables.measurement(i), cases[i]};
     comparison.add(result);
-    output.resume(label_of(cases[i]));
+    output.resume(i);
     return result;
   };
   loop.finish = [&](std::FILE* log) {

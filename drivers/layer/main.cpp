@@ -52,8 +52,11 @@ std::string name_of_case(const LayerCase& c) {
                      name_of(c.direction), c.batch, c.seq_len, name_of(c.impl));
 }
 
-TensorLabel label_of(const LayerCase& c) {
-  return {c.execution_space, to_string(c.dtype), std::string(name_of(c.impl)), program};
+std::vector<TensorLabel> labels_of(const std::vector<LayerCase>& cases) {
+  std::vector<TensorLabel> labels;
+  for (const LayerCase& c : cases)
+    labels.push_back({c.execution_space, to_string(c.dtype), std::string(name_of(c.impl)), program});
+  return labels;
 }
 
 void declare_results(ResultFile& file) {
@@ -64,7 +67,7 @@ void declare_results(ResultFile& file) {
 int run_sweep(const LayerSweepDeck& deck, const LlamaConfig& config, const std::optional<LayerTensors>& tensors,
               const std::vector<LayerCase>& cases, ReportFormat format, ResultFile& file) {
   LayerResults tables(file, config);
-  TensorOutput output(deck.tensors ? deck.tensors->output : std::filesystem::path());
+  TensorOutput output(deck.tensors ? deck.tensors->output : std::filesystem::path(), labels_of(cases));
   if (deck.tensors)
     output.require_place(deck.tensors->input, file.path(), deck.output.overwrite || tables.finished() > 0);
   LayerSweep sweep(deck, config, tensors ? &*tensors : nullptr);
@@ -76,16 +79,18 @@ int run_sweep(const LayerSweepDeck& deck, const LlamaConfig& config, const std::
   loop.format = format;
   loop.labels = layer_labels();
   for (const LayerCase& c : cases) loop.points.push_back(layer_point(c));
+  std::size_t last = 0;  // case that ran
   loop.run = [&](std::size_t i, const auto& stop) -> const Measurement& {
+    last = i;
     return result = sweep.run(cases[i], stop);
   };
   loop.keep = [&] {
     tables.add_case(result);
-    output.write(label_of(result.point), sweep.last_results());
+    output.write(last, sweep.last_results());
   };
   loop.finished = tables.finished();
   loop.recall = [&](std::size_t i) -> const Measurement& {
-    output.resume(label_of(cases[i]));
+    output.resume(i);
     return result = {tables.measurement(i), cases[i]};
   };
   loop.finish = [&](std::FILE* log) { output.report(log); };

@@ -5,6 +5,7 @@ ctest runs this with the program in KFORMER_ATTENTION and the sources in KFORMER
 """
 
 import json
+import re
 import unittest
 from itertools import product
 
@@ -47,8 +48,8 @@ class Tensors(AttentionTest):
         exact = {name: x.astype(np.float64) for name, x in stored.items()} | integers
         self.compare(attention(**exact, **options), dtype)
 
-    def compare(self, expected, dtype):
-        results = read_safetensors(self.folder / "out.safetensors")
+    def compare(self, expected, dtype, name="out.safetensors"):
+        results = read_safetensors(self.folder / name)
         self.assertEqual(results.keys(), expected.keys())
         for name, reference in expected.items():
             with self.subTest(tensor=name):
@@ -156,6 +157,41 @@ class Tensors(AttentionTest):
                 self.assertEqual({name: (self.folder / name).read_bytes() for name in self.files()}, before)
         self.run_driver("deck.toml", "--set", 'tensors.output="old.safetensors"')
         self.assertIn("out", read_safetensors(self.folder / "old.safetensors"))
+
+    def outputs(self):
+        """The files of results without the execution space in their names."""
+        return {re.sub(r"^out\.[a-z]+-", "out.", name): name for name in self.files() if name.startswith("out.")}
+
+    def test_every_mask_of_a_sweep_has_a_file_of_its_own(self):
+        tensors = self.inputs()
+        self.tensor_deck(tensors, "causal = [false, true]\nwindow = [0, 3]")
+        self.run_driver("deck.toml")
+        names = {(False, 0): "out.safetensors", (False, 3): "out.f64-flash-causal-no-window-3.safetensors",
+                 (True, 0): "out.f64-flash-causal-yes-window-0.safetensors",
+                 (True, 3): "out.f64-flash-causal-yes-window-3.safetensors"}
+        self.assertEqual(self.outputs().keys(), set(names.values()))
+        for (causal, window), name in names.items():
+            self.compare(attention(**tensors, causal=causal, window=window), "f64", self.outputs()[name])
+            data = (self.folder / self.outputs()[name]).read_bytes()
+            metadata = json.loads(data[8:8 + int.from_bytes(data[:8], "little")])["__metadata__"]
+            self.assertEqual((metadata["causal"], metadata["window"]), ("yes" if causal else "no", str(window)))
+
+    def test_tensors_of_further_combinations_are_not_replaced_either(self):
+        self.tensor_deck(self.inputs(), 'impl = ["flash", "standard"]')
+        self.run_driver("deck.toml")
+        second = self.outputs()["out.f64-standard.safetensors"]
+        for name in ("out.safetensors", "deck.h5"):
+            (self.folder / name).unlink()
+        before = {name: (self.folder / name).read_bytes() for name in self.files()}
+        done = self.run_driver("deck.toml", "--set", "output.overwrite=false", expect=4)
+        self.assertIn(f"{second}': it exists already", done.stderr)
+        self.assertEqual({name: (self.folder / name).read_bytes() for name in self.files()}, before)
+
+    # An interrupted run may end before or after the first case that can run.
+    def test_names_do_not_depend_on_what_can_run(self):
+        self.tensor_deck(self.inputs() | {"sinks": np.zeros(4)}, 'impl = ["standard", "flash"]')
+        self.run_driver("deck.toml")
+        self.assertEqual(list(self.outputs()), ["out.f64-flash.safetensors"])
 
     @needs_h5py
     def test_standard_attention_says_what_it_cannot(self):
