@@ -42,6 +42,16 @@ class DeckPlanner final : public MemoryPlanner {
                                                : counted(*generation(point), point.execution_space);
   }
 
+  // Ranks that divide the tokens have two chunks each; a prompt needs room before its completion.
+  AxisRange contexts(const MemoryCase& point) const override {
+    AxisRange range;
+    if (point.purpose != PlanPurpose::train) return range;
+    if (m_deck.parallel && m_deck.parallel->context > 1) range.step = 2 * m_deck.parallel->context;
+    if (m_deck.objective.kind == ObjectiveKind::grpo)
+      range.least = m_deck.policy->max_new_tokens + shortest_room();
+    return range;
+  }
+
   std::vector<GridForecast> grids(const MemoryCase& point, std::optional<std::size_t> limit) override {
     const LearnerTask task = task_of(point);
     const std::int64_t ranks = m_deck.grids->ranks;
@@ -231,15 +241,17 @@ class DeckPlanner final : public MemoryPlanner {
     return m_deck.policy ? whole(point.batch, m_deck.policy->group_size) : point.batch;
   }
 
+  // For the longest prompt, before its completion.
+  std::int64_t shortest_room() const { return std::max<std::int64_t>(1, m_deck.policy->longest_prompt); }
+
   std::int64_t longest_prompt(const MemoryCase& point) const {
     const PlanPolicyTable& policy = *m_deck.policy;
     const std::int64_t room = point.context - policy.max_new_tokens;
-    if (room < std::max<std::int64_t>(1, policy.longest_prompt))
+    if (room < shortest_room())
       throw NotSupported(
           fmt::format("kformer-memory: policy.max_new_tokens = {} leaves room for a prompt of {} tokens in a "
                       "context of {}, but the longest has {}",
-                      policy.max_new_tokens, std::max<std::int64_t>(0, room), point.context,
-                      std::max<std::int64_t>(1, policy.longest_prompt)));
+                      policy.max_new_tokens, std::max<std::int64_t>(0, room), point.context, shortest_room()));
     return policy.longest_prompt > 0 ? policy.longest_prompt : room;
   }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,6 +32,17 @@ struct GridForecast {
   StepSeconds seconds;     ///< of a step
 };
 
+/// The values of an axis that a case can have: multiples of `step`, from `least` on.
+struct AxisRange {
+  std::int64_t least = 1;  ///< no value is less
+  std::int64_t step = 1;   ///< divides all values
+
+  /// Value number `n`, from 1; 0 for none.
+  std::int64_t value(std::int64_t n) const { return n == 0 ? 0 : ((least + step - 1) / step + n - 1) * step; }
+  /// How many are at most `most`.
+  std::int64_t count(std::int64_t most) const { return most < value(1) ? 0 : (most - value(1)) / step + 1; }
+};
+
 /// Counts the memory that a model needs, without allocating it.
 class MemoryPlanner {
  public:
@@ -42,6 +54,8 @@ class MemoryPlanner {
   /// \param limit bytes that `recompute = auto` may take; nothing: no limit
   /// \throws Error if no kernel or cache supports it
   virtual MemoryForecast forecast(const MemoryCase& point, std::optional<std::size_t> limit) = 0;
+  /// The contexts that cases like this one can have, as far as the deck says; the kernels may refuse some.
+  virtual AxisRange contexts(const MemoryCase& point) const = 0;
   /// The grids of [grids] that a training can have, those first that fit, by the time of a step, then the others by memory.
   /// \param point the case, of purpose train
   /// \param limit bytes of a rank; nothing: no limit

@@ -90,23 +90,25 @@ PlannedCase planned(MemoryPlanner& planner, const MemoryCase& point, std::option
   try {
     c.forecast = planner.forecast(point, available);
     if (!available) return c;
-    const auto largest = [&](std::int64_t MemoryCase::* axis, std::int64_t most) {
-      const auto fits = [&](std::int64_t value) {
+    // By bisection, in which every step must be a case that can run.
+    const auto largest = [&](std::int64_t MemoryCase::* axis, const AxisRange& range, std::int64_t most) {
+      const auto fits = [&](std::int64_t n) {
         MemoryCase other = point;
-        other.*axis = value;
+        other.*axis = range.value(n);
         try {
           return planner.forecast(other, available).bytes_in_space <= *available;
         } catch (const FileError&) {
           throw;
-        } catch (const Error&) {  // beyond what can be counted
+        } catch (const Error&) {  // beyond what can be counted, or what a step has
           return false;
         }
       };
-      return fits(most) ? most : measure::largest_seq_len(most, fits);
+      const std::int64_t all = range.count(most);
+      return range.value(all > 0 && fits(all) ? all : measure::largest_seq_len(all, fits));
     };
-    c.largest_context =
-        largest(&MemoryCase::context, std::max(point.context, planner.model().max_position_embeddings));
-    c.largest_batch = largest(&MemoryCase::batch, std::max(point.batch, longest_batch));
+    c.largest_context = largest(&MemoryCase::context, planner.contexts(point),
+                                std::max(point.context, planner.model().max_position_embeddings));
+    c.largest_batch = largest(&MemoryCase::batch, AxisRange{}, std::max(point.batch, longest_batch));
   } catch (const FileError&) {
     throw;
   } catch (const Error& error) {

@@ -302,6 +302,20 @@ max_position_embeddings = 1024
         self.assertEqual(plans[0][1], plans[1][1])
         self.assertLess(plans[0][0]["predicted_bytes"], totals[1])
 
+    # Shorter ones, through which the search goes, may have no room for a completion, or no chunks for all ranks.
+    def test_the_largest_context_is_one_that_can_be_trained(self):
+        for context, multiple, settings in (
+                (48, 6, ("parallel.context=3",)),
+                (700, 1, ("objective.kind=grpo", "policy.group_size=4", "policy.max_new_tokens=690", "sweep.batch=2"))):
+            with self.subTest(settings=settings):
+                words = [word for setting in settings for word in ("--set", setting)]
+                of = lambda tokens, *more: self.forecast("f32", "pointwise", *words, "--set", f"sweep.context={tokens}", *more)[0]
+                budget = of(context)["predicted_bytes"]
+                largest = of(context, "--set", f'memory.budget="{budget}"')["largest_context"]
+                self.assertGreaterEqual(largest, context)
+                self.assertEqual(largest % multiple, 0)
+                self.assertLessEqual(of(largest)["predicted_bytes"], budget)
+
     def test_a_sampler_that_does_not_fit_is_said(self):
         for settings, sentence in (
                 (["policy.group_size=2", "policy.max_new_tokens=40"], "max_new_tokens = 40 leaves room for a prompt of 0 tokens"),

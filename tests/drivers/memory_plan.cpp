@@ -27,6 +27,7 @@ class Counter final : public MemoryPlanner {
   const LanguageModelTable& model() const override { return m_model; }
   MemoryForecast forecast(const MemoryCase& point, std::optional<std::size_t>) override {
     if (point.kv_cache == KvCacheKind::int8) throw NotSupported("no such cache");
+    if (point.context < range.least || point.context % range.step != 0) throw NotSupported("no such context");
     const auto cache = static_cast<std::size_t>(10 * point.batch * point.context);
     MemoryForecast f;
     f.bytes[static_cast<std::size_t>(MemoryClass::weights)] = 1000;
@@ -34,7 +35,10 @@ class Counter final : public MemoryPlanner {
     f.total = f.bytes_in_space = 1000 + cache;
     return f;
   }
+  AxisRange contexts(const MemoryCase&) const override { return range; }
   std::vector<GridForecast> grids(const MemoryCase&, std::optional<std::size_t>) override { return {}; }
+
+  AxisRange range;
 
  private:
   LanguageModelTable m_model;
@@ -132,6 +136,16 @@ BOOST_AUTO_TEST_CASE(the_largest_context_is_the_last_that_fits) {
   BOOST_TEST(c.largest_context == 50);
   BOOST_TEST(planned(counter, point(2, 1), 1505).largest_context == 25);
   BOOST_TEST(planned(counter, point(1, 50), 1500).fits());
+}
+
+BOOST_AUTO_TEST_CASE(the_largest_context_is_one_that_can_be_trained) {
+  Counter counter;
+  counter.range = {.least = 50, .step = 6};
+  const std::vector<std::pair<std::size_t, std::int64_t>> limits{{1000000, 198}, {2979, 192}, {2020, 102},
+                                                                 {2019, 96},     {1540, 54},  {1539, 0}};
+  for (const auto& [available, context] : limits)
+    BOOST_TEST(planned(counter, point(1, 102), available).largest_context == context);
+  BOOST_TEST(planned(counter, point(1, 102), 3040).largest_batch == 2);
 }
 
 BOOST_AUTO_TEST_CASE(a_context_is_no_longer_than_model_or_case) {
