@@ -49,18 +49,34 @@ bool names_model(const std::string& word) {
   return ending == ".gguf" || ending == ".safetensors" || !std::filesystem::is_regular_file(path, ignored);
 }
 
+// CLI11 would take a word in brackets for a list of values, and {} for none. So prompts are words that no option takes.
+class AppWithPrompts : public CLI::App {
+ public:
+  using CLI::App::App;
+
+  std::vector<std::string> prompts() const {
+    std::vector<std::string> words, unknown;
+    for (const auto& [kind, word] : missing_)
+      if (kind != CLI::detail::Classifier::POSITIONAL_MARK)
+        (kind == CLI::detail::Classifier::NONE ? words : unknown).push_back(word);
+    if (!unknown.empty()) throw CLI::ExtrasError(get_name(), unknown);
+    return words;
+  }
+};
+
+constexpr const char* prompts_help = "Texts after MODEL are prompts: to continue, or to answer.\n";
+
 // The options of a driver, and the variables that they fill.
 struct Options {
   Options(CommandLine& line, const DriverInfo& info) : app(info.summary, info.name) {
     const DriverFeatures& has = info.features;
     const bool model_in_place = has.deck_of_call && !has.overrides_of_model;
-    app.footer(std::string(kokkos_help) + exit_code_help);
+    app.footer(std::string(has.prompts ? prompts_help : "") + kokkos_help + exit_code_help);
+    app.allow_extras(has.prompts);
     app.add_option(model_in_place ? "MODEL" : "DECK", deck,
                    model_in_place ? "Published model by name, folder or file of one, or input deck (TOML)"
                                   : "Input deck (TOML); docs/decks.md explains the keys")
         ->type_name("");
-    if (has.prompts)
-      app.add_option("PROMPT", prompts, "With a model: texts to continue, or to answer")->type_name("");
     app.add_option("-s,--set", line.deck.overrides, "Override a key: table.key=VALUE, may be repeated")
         ->type_name("KEY=VALUE")
         ->expected(1)
@@ -93,7 +109,7 @@ struct Options {
     answer_wrong_calls(app);
   }
 
-  CLI::App app;
+  AppWithPrompts app;
   std::vector<std::string> prompts{};
   std::string deck{}, model{}, output{}, format{name_of(ReportFormat::table)};
   bool overwrite = false, resume = false, describe = false, schema = false, version = false,
@@ -136,6 +152,7 @@ int answer_or_run(int argc, char** argv, const DriverInfo& info,
   Options given(line, info);
   try {
     given.app.parse(arguments.own);
+    given.prompts = given.app.prompts();
   } catch (const CLI::ParseError& error) {
     return given.app.exit(error) == 0 ? exit_ok : exit_usage;
   }

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import tomllib
 import unittest
 from pathlib import Path
 
@@ -41,7 +42,18 @@ path = "{MODEL.absolute()}"
 
 
 class CommandLine(driver_case.CommandLine, GenerateTest):
-    pass
+    TINY = driver_case.SOURCE / "inputs/tiny-llama"
+
+    def test_prompts_are_taken_as_they_are(self):
+        prompts = ["[INST] Why? [/INST]", "{}", "[a,b]", "[", "", "two words"]
+        deck = self.run_driver(self.TINY, *prompts, "--print-deck", "--", "--why").stdout
+        self.assertEqual([prompt["text"] for prompt in tomllib.loads(deck)["prompt"]], [*prompts, "--why"])
+
+    def test_an_unknown_option_is_no_prompt(self):
+        for words in (["--bogus"], ["-x"], ["a prompt", "--why", "--print-deck"]):
+            with self.subTest(words=words):
+                option = next(word for word in words if word.startswith("-"))
+                self.assertIn(f"not expected: {option}", self.run_driver(self.TINY, "a", *words, expect=2).stderr)
 
 
 class Decks(GenerateTest):
