@@ -133,10 +133,15 @@ void Generator<Exec, T>::start(const Exec& exec, std::vector<std::vector<std::in
   }
   for (std::int64_t s = 0; s < m_options.batch; ++s) m_cache.reset(s);
   bool goes_on = true;
-  for (std::size_t s = 0; s < m_sequences.size() && goes_on; ++s) {
-    const std::size_t from = reuse_prefix(exec, s);
-    require_room(s, from);
-    goes_on = prefill(exec, s, from, stop);
+  try {
+    for (std::size_t s = 0; s < m_sequences.size() && goes_on; ++s) {
+      const std::size_t from = reuse_prefix(exec, s);
+      require_room(s, from);
+      goes_on = prefill(exec, s, from, stop);
+    }
+  } catch (...) {
+    m_sequences.clear();  // none may go on half computed
+    throw;
   }
   for (std::size_t s = 0; s < m_sequences.size() && !goes_on; ++s) this->stop(static_cast<std::int64_t>(s));
   end_where_full();
@@ -170,7 +175,6 @@ void Generator<Exec, T>::require_room(std::size_t prompt, std::size_t from) {
   const std::size_t tokens = m_sequences[prompt].tokens.size();
   new_tokens[prompt] = static_cast<std::int64_t>(tokens - from);
   if (m_cache.has_room(new_tokens)) return;
-  m_sequences.clear();  // none may go on half computed
   throw DimensionMismatch("kformer::Generator::start: prompt " + std::to_string(prompt) + " has " +
                           std::to_string(tokens) +
                           " tokens, the pages that other prompts leave in the cache hold fewer; make the cache "
@@ -212,8 +216,10 @@ std::size_t Generator<Exec, T>::reuse_prefix(const Exec& exec, std::size_t seque
     while (same < most && tokens[same] == other[same]) ++same;
     // What follows the last of them must be the same, too, if its score is to be taken over.
     if (m_options.score_prompt && same > 0 && tokens[same] != other[same]) --same;
-    // A cache that has dropped tokens cannot go back.
-    if (same > best && (m_cache.exact() || same == other.size() - 1)) {
+    // What a cache drops depends on all that it has seen, unless it is exact; and some caches cannot go back.
+    const bool whole = same == other.size() - 1;
+    if (same > best && (m_cache.exact() || whole) &&
+        m_cache.can_truncate(static_cast<std::int64_t>(r), static_cast<std::int64_t>(same))) {
       best = same;
       from = r;
     }

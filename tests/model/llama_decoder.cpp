@@ -6,6 +6,7 @@
 #include <limits>
 #include <random>
 #include <set>
+#include <stdexcept>
 
 #include "kformer/model/generator.hpp"
 #include "model/booked_memory.hpp"
@@ -34,11 +35,12 @@ std::vector<std::int32_t> tokens_of(const ModelInputs& inputs, std::size_t first
 template <class T>
 std::vector<GeneratedSequence> generate(const ModelInputs& inputs, const GeneratorOptions& options,
                                         const std::vector<std::vector<std::int32_t>>& prompts,
-                                        KvCacheKind kind = KvCacheKind::contiguous) {
+                                        KvCacheOptions cache = {}) {
+  cache.batch = options.batch;
   Decoding<T> run(
       inputs,
       {.max_rows = std::max<std::int64_t>(8, options.prefill_chunk), .max_logit_rows = 8, .max_positions = 64},
-      {.kind = kind, .batch = options.batch, .page_tokens = 3});
+      cache);
   Generator<Exec, T> generator(run.decoder, *run.cache, options, *run.ledger);
   generator.start(Exec(), prompts);
   while (generator.running()) generator.step(Exec());
@@ -144,7 +146,7 @@ BOOST_AUTO_TEST_CASE(a_batch_is_its_sequences_one_by_one) {
       for (const bool share : {false, true}) {
         GeneratorOptions options{.batch = 5, .max_new_tokens = 8, .prefill_chunk = 3, .share_prefix = share};
         options.sampling = {.temperature = temperature, .seed = 7};
-        const auto together = generate<double>(inputs, options, prompts, kind);
+        const auto together = generate<double>(inputs, options, prompts, {.kind = kind, .page_tokens = 3});
         for (std::size_t s = 0; s < prompts.size(); ++s) {
           GeneratorOptions alone = options;
           alone.batch = 1;
@@ -154,6 +156,38 @@ BOOST_AUTO_TEST_CASE(a_batch_is_its_sequences_one_by_one) {
         }
         if (temperature > 0) BOOST_TEST((together[0].tokens != together[1].tokens));
       }
+}
+
+// Both are exact. The window has dropped what the second prompt would see, but not what the third one would; the other
+// is never cut.
+BOOST_AUTO_TEST_CASE(prompts_share_only_what_their_cache_can_go_back_to) {
+  LlamaConfig config = small_model();
+  config.sliding_window = 4;
+  const ModelInputs inputs = ModelInputs::random(config, {1, 60});
+  std::vector<std::vector<std::int32_t>> prompts(3, tokens_of(inputs, 0, 41));
+  prompts[1][10] = (prompts[0][10] + 1) % 75;
+  prompts[2][39] = (prompts[0][39] + 1) % 75;
+  const GeneratorOptions options{.batch = 3, .max_new_tokens = 8, .prefill_chunk = 3, .sampling = greedy};
+  GeneratorOptions alone = options;
+  alone.batch = 1;
+  for (const KvCacheOptions& cache : {KvCacheOptions{.kind = KvCacheKind::window, .sinks = 0, .window = 4},
+                                      KvCacheOptions{.kind = KvCacheKind::heavy_hitters, .budget = 64}}) {
+    const auto together = generate<double>(inputs, options, prompts, cache);
+    for (std::size_t s = 0; s < prompts.size(); ++s) {
+      const auto one = generate<double>(inputs, alone, {prompts[s]});
+      BOOST_TEST(together[s].tokens == one[0].tokens, boost::test_tools::per_element());
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_start_that_fails_leaves_nothing_running) {
+  const ModelInputs inputs = ModelInputs::random(small_model(), {1, 20});
+  Decoding<double> run(inputs, {.max_rows = 8, .max_logit_rows = 8, .max_positions = 64}, {});
+  Generator<Exec, double> generator(run.decoder, *run.cache, {.max_new_tokens = 8, .prefill_chunk = 3},
+                                    *run.ledger);
+  const auto fail = []() -> bool { throw std::runtime_error("no"); };
+  BOOST_CHECK_THROW(generator.start(Exec(), {tokens_of(inputs, 0, 7)}, fail), std::runtime_error);
+  BOOST_TEST(!generator.running());
 }
 
 BOOST_AUTO_TEST_CASE(recomputing_everything_generates_the_same) {

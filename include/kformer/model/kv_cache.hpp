@@ -148,6 +148,13 @@ class KvCache {
   /// \throws NotSupported if a step is open or there is no such sequence
   void fork(const Exec& exec, std::int64_t from, std::int64_t to);
 
+  /// Whether `truncate` takes this length.
+  /// \throws NotSupported if there is no such sequence
+  bool can_truncate(std::int64_t sequence, std::int64_t length) const {
+    require_sequence("can_truncate", sequence);
+    return length >= 0 && length <= m_lengths[sequence] && refuse_truncation(sequence, length).empty();
+  }
+
   /// Forgets the tokens of `sequence` from position `length` on.
   /// \throws NotSupported if a step is open, there are fewer tokens, or keys that would be visible then are no
   ///         longer kept
