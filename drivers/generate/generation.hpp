@@ -48,6 +48,7 @@ struct Generation {
   std::int64_t prefill_tokens = 0;  ///< computed; those that rows share count once
   double prefill_seconds = 0;       ///< until the first new tokens were chosen
   std::int64_t decode_tokens = 0;   ///< new tokens of all rows, without the first ones
+  std::int64_t decode_steps = 0;    ///< after prefill; a row that has ended has no part in them
   double decode_seconds = 0;        ///< of the steps after prefill
   double decode_bytes_min = 0;      ///< compulsory traffic of these steps: weights and cache, once per step
   /// Largest difference of a logit from a full recomputation in double; NaN without `check.reference`.

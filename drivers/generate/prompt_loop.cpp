@@ -146,10 +146,9 @@ class PromptRun {
 
   // Beside the generation: the sample after it is that before the next one, which moves as many bytes in a step.
   void sample_limits(Generation& generation) {
-    if (generation.decode_tokens == 0) return;
-    const double steps =
-        static_cast<double>(generation.decode_tokens) / static_cast<double>(m_deck.generate.batch);
-    const auto after = m_loop.limits(generation.decode_bytes_min / steps);
+    if (generation.decode_steps == 0) return;
+    const auto after =
+        m_loop.limits(generation.decode_bytes_min / static_cast<double>(generation.decode_steps));
     generation.measurement.limits = larger_of(m_limits_before, after);
     m_limits_before = after;
   }

@@ -120,6 +120,7 @@ void DeckGenerator::run(const GenerationTask& task, Generation& generation) {
       // The last token of the prompt, which all rows have, counts once.
       generation.prefill_tokens = m_engine->computed_tokens() - static_cast<std::int64_t>(batch) + 1;
     } else {
+      ++generation.decode_steps;
       generation.decode_seconds += seconds;
       generation.decode_tokens += static_cast<std::int64_t>(live.size());
       generation.decode_bytes_min += bytes_read;

@@ -57,7 +57,7 @@ class TextEngine {
   /// Logits after the last of some tokens, computed only from these; for an engine with `recompute`. `adapter`: as
   /// of `GeneratedSequence`.
   virtual std::vector<double> logits_after(const std::vector<std::int32_t>& tokens, std::int32_t adapter) = 0;
-  /// Bytes of keys and values in memory of a sequence.
+  /// Bytes of the keys and values that the next token of a sequence sees, besides its own.
   virtual double cache_bytes(std::int64_t sequence) const = 0;
   /// As `LlamaDecoder::weight_bytes`.
   virtual std::size_t weight_bytes() const = 0;

@@ -67,13 +67,23 @@ class TextEngineOn final : public TextEngine {
     const double head = m_cache->options().kind == KvCacheKind::int8
                             ? static_cast<double>(c.head_dim) + sizeof(compute_t<T>)
                             : static_cast<double>(c.head_dim) * sizeof(T);
-    return static_cast<double>(m_cache->stored(sequence)) * heads * head;
+    return static_cast<double>(visible(sequence)) * heads * head;
   }
   std::size_t weight_bytes() const override { return m_decoder.weight_bytes(); }
   bool exact_cache() const override { return m_cache->exact(); }
 
  private:
   using memory_space = typename Exec::memory_space;
+
+  // Stored tokens that the next one sees besides itself; a cache may keep more.
+  std::int64_t visible(std::int64_t sequence) const {
+    const KvCacheOptions& cache = m_cache->options();
+    std::int64_t seen = m_cache->stored(sequence);
+    if (cache.kind == KvCacheKind::window) seen = std::min(seen, cache.sinks + cache.window - 1);
+    if (const std::int64_t window = m_decoder.config().sliding_window; window > 0)
+      seen = std::min(seen, window - 1);
+    return seen;
+  }
 
   static std::size_t staging_of(const EngineTask& task) {
     const std::size_t of_adapter =

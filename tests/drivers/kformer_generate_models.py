@@ -85,6 +85,21 @@ class Models(DriverTest):
                 self.generate(dtype="f64", kv_cache="window", window=window, sinks=sinks, prefill_chunk=chunk, batch=2)
                 self.check(1e-11, window=window, sinks=sinks)
 
+    def test_keys_that_a_window_hides_need_not_be_read(self):
+        key = 2 * 2 * 2 * 8 * 8  # bytes: keys and values, layers, heads, features of doubles
+
+        def bytes_of(window, **cache):
+            self.model(**({} if cache else {"model_type": "mistral", "sliding_window": window}))
+            self.generate(dtype="f64", **cache)
+            with h5py.File(self.folder / "deck.h5") as file:
+                return file["cases/decode_bytes_min"][0]
+
+        # The first of the 12 new tokens belongs to the prompt.
+        self.assertEqual(bytes_of(5) - bytes_of(3), 11 * 2 * key)
+        windows = [bytes_of(w, kv_cache="window", window=w, sinks=1) for w in (5, 3)]
+        self.assertEqual(windows[0] - windows[1], 11 * 2 * key)
+        self.assertEqual(bytes_of(6) - windows[0], 0)
+
     def test_a_cache_of_8_bits_rounds_keys_and_values(self):
         self.model()
         for chunk in (1, 512):

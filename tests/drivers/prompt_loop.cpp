@@ -56,6 +56,7 @@ class Parrot final : public TextGenerator {
   std::string complaint;  ///< thrown by the next generation
   std::string message;    ///< of the second generation, during which a stop is requested
   bool memory_runs_out = false, allocation_fails = false;
+  double bytes = 0;  ///< of all steps after prefill
 
   std::vector<std::int32_t> encode(const PromptTable& prompt) const override {
     std::vector<std::int32_t> ids{256};
@@ -73,7 +74,8 @@ class Parrot final : public TextGenerator {
     for (std::int64_t row = 0; row < task.batch; ++row) g.sequences.push_back(sequence(task, row));
     g.prefill_tokens = static_cast<std::int64_t>(task.prompt.size());
     g.prefill_seconds = 0.5;
-    g.decode_tokens = 2;
+    g.decode_tokens = g.decode_steps = 2;
+    g.decode_bytes_min = bytes;
     g.decode_seconds = 0.25;
     if (generations == 3) g.measurement.on_device = {1000, 600};
     if (generations == 2 && !message.empty()) {
@@ -109,6 +111,7 @@ struct Prompts {
   bool together = false;                          // with other ranks
   bool resume = false;
   std::string out, err;
+  std::vector<double> sampled;  // bytes of the limits that were measured
 
   std::filesystem::path file() const { return directory / "run.h5"; }
 
@@ -121,13 +124,17 @@ struct Prompts {
       const Redirected to_out(stdout, directory / "out"), to_err(stderr, directory / "err");
       ResultFile results(file(), {.resume = resume});
       GenerateResults tables(results, deck, "cuda");
-      code = run_prompts(
-          {&deck, &parrot, &tables,
-           [this] {
-             return parrot.generations < stop_at ? std::nullopt : std::optional<std::string>("signal");
-           },
-           [](double) { return kformer::measure::CaseLimits{.flop_rate = 1, .bandwidth = 1}; }, together},
-          results);
+      code = run_prompts({&deck, &parrot, &tables,
+                          [this] {
+                            return parrot.generations < stop_at ? std::nullopt
+                                                                : std::optional<std::string>("signal");
+                          },
+                          [this](double bytes) {
+                            sampled.push_back(bytes);
+                            return kformer::measure::CaseLimits{.flop_rate = 1, .bandwidth = 1};
+                          },
+                          together},
+                         results);
     }
     out = contents_of(directory / "out");
     err = contents_of(directory / "err");
@@ -231,6 +238,14 @@ BOOST_AUTO_TEST_CASE(every_row_must_be_as_expected) {
   BOOST_TEST(run("[generate]\nbatch = 2\n[[prompt]]\ntext = \"\"\nexpect_ids = [256, 120, 121, 122]\n") ==
              exit_check);
   BOOST_TEST(contains(err, "prompt1 [1]: token 2 of 3"));
+}
+
+// Two tokens in two steps: one of the rows had ended.
+BOOST_AUTO_TEST_CASE(limits_are_of_the_bytes_of_a_step_however_many_rows_have_ended) {
+  parrot.bytes = 60;
+  BOOST_TEST(run("[generate]\nbatch = 2\n[[prompt]]\ntext = \"a\"\n") == exit_ok);
+  BOOST_TEST_REQUIRE(!sampled.empty());
+  BOOST_TEST(sampled.back() == 30);
 }
 
 BOOST_AUTO_TEST_CASE(a_prompt_that_fails_does_not_end_the_run) {
