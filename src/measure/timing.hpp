@@ -4,6 +4,8 @@
 #include <Kokkos_Core.hpp>
 
 #include <chrono>
+#include <cstdint>
+#include <iterator>
 
 #include "measure/timing_samples.hpp"
 
@@ -19,19 +21,23 @@ double seconds_of(const Exec& exec, Launch& launch, std::int64_t count = 1) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// Takes samples of `launch`, which the caller has warmed up, in `warm_seconds`. `stop()` is called between
-/// samples.
+/// Takes samples of `launch`, of which the caller's last call took `warm_seconds`. Where the next ones are so much faster
+/// that a sample is too short, it does not count, and the next one has twice as many. `stop()` is called between samples.
 template <class Exec, class Launch, class Stop>
 Samples sample(const Exec& exec, const SamplingPlan& plan, double warm_seconds, Launch launch, Stop stop) {
   Samples samples;
   if (warm_seconds > 0 && warm_seconds < plan.min_time_s)
     samples.inner_iterations = static_cast<std::int64_t>(plan.min_time_s / warm_seconds) + 1;
   double total = 0;
-  for (std::int64_t i = 0; i < plan.repeats; ++i) {
+  bool ends = false;
+  while (std::ssize(samples.seconds) < plan.repeats && !ends) {
     const double seconds = seconds_of(exec, launch, samples.inner_iterations);
-    samples.seconds.push_back(seconds / static_cast<double>(samples.inner_iterations));
     total += seconds;
-    if ((plan.max_time_s > 0 && total >= plan.max_time_s) || stop()) break;
+    ends = (plan.max_time_s > 0 && total >= plan.max_time_s) || stop();
+    if (samples.seconds.empty() && seconds < plan.min_time_s && !ends)
+      samples.inner_iterations *= 2;
+    else
+      samples.seconds.push_back(seconds / static_cast<double>(samples.inner_iterations));
   }
   return samples;
 }

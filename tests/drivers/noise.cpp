@@ -3,8 +3,11 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <chrono>
 #include <cmath>
+#include <thread>
 
+#include "measure/timing.hpp"
 #include "sweep/measurement_report.hpp"
 
 namespace {
@@ -20,9 +23,28 @@ Measurement timed(std::vector<double> seconds, double limits_change = 0) {
   return m;
 }
 
+/// An execution space that is always idle.
+struct Idle {
+  void fence(const char*) const {}
+};
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(noise)
+
+BOOST_AUTO_TEST_CASE(samples_last_as_long_as_they_must_after_a_slow_first_call) {
+  int calls = 0;
+  const auto launch = [&] { std::this_thread::sleep_for(std::chrono::milliseconds(calls++ == 0 ? 20 : 1)); };
+  const auto never = [] { return false; };
+  const double slow = kformer::measure::seconds_of(Idle(), launch);
+  const auto samples =
+      kformer::measure::sample(Idle(), {.repeats = 3, .min_time_s = 0.01}, slow, launch, never);
+  BOOST_TEST(samples.seconds.size() == 3u);
+  BOOST_TEST(samples.seconds.front() * static_cast<double>(samples.inner_iterations) > 0.0099);
+  const auto cut =
+      kformer::measure::sample(Idle(), {.repeats = 3, .min_time_s = 10, .max_time_s = 0.001}, 0, launch, never);
+  BOOST_TEST(cut.seconds.size() == 1u);
+}
 
 BOOST_AUTO_TEST_CASE(samples_that_scatter_are_noise) {
   BOOST_TEST(!noisy(timed({1.0, 1.01, 1.02, 1.0, 0.99})));
