@@ -3,6 +3,7 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <iterator>
@@ -21,8 +22,8 @@ double seconds_of(const Exec& exec, Launch& launch, std::int64_t count = 1) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// Takes samples of `launch`, of which the caller's last call took `warm_seconds`. Where the next ones are so much faster
-/// that a sample is too short, it does not count, and the next one has twice as many. `stop()` is called between samples.
+/// Takes samples of `launch`, of which the caller's last call took `warm_seconds`. If that call was a slow one, the first sample
+/// is too short: it does not count, and the next one has as many calls as it asks for. `stop()` is called between samples.
 template <class Exec, class Launch, class Stop>
 Samples sample(const Exec& exec, const SamplingPlan& plan, double warm_seconds, Launch launch, Stop stop) {
   Samples samples;
@@ -34,10 +35,13 @@ Samples sample(const Exec& exec, const SamplingPlan& plan, double warm_seconds, 
     const double seconds = seconds_of(exec, launch, samples.inner_iterations);
     total += seconds;
     ends = (plan.max_time_s > 0 && total >= plan.max_time_s) || stop();
-    if (samples.seconds.empty() && seconds < plan.min_time_s && !ends)
-      samples.inner_iterations *= 2;
-    else
+    const bool too_short = samples.seconds.empty() && seconds < 0.9 * plan.min_time_s;
+    if (too_short && !ends) {
+      const double more = std::clamp(plan.min_time_s / seconds, 1.0, 100.0);
+      samples.inner_iterations = static_cast<std::int64_t>(more * static_cast<double>(samples.inner_iterations)) + 1;
+    } else {
       samples.seconds.push_back(seconds / static_cast<double>(samples.inner_iterations));
+    }
   }
   return samples;
 }

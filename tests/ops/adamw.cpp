@@ -72,14 +72,11 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(the_norm_of_nothing_is_zero_and_of_what_is_not_fin
   check_the_norm_of_nothing_is_zero_and_of_what_is_not_finite_neither<T>(every_kernel());
 }
 
-// An instance with fewer threads, where the space has threads to share out.
 BOOST_AUTO_TEST_CASE_TEMPLATE(bits_do_not_depend_on_the_number_of_threads, T, Scalars) {
   using C = compute_t<T>;
-  if (Exec().concurrency() < 2) return;
-  const auto halves = Kokkos::Experimental::partition_space(Exec(), 1, 1);
   for (const States states : states_of<T>(every_kernel())) {
     std::vector<std::vector<std::vector<unsigned char>>> bits;
-    for (const Exec& exec : {Exec(), halves[0]}) {
+    for (const Exec& exec : {Exec(), one_thread()}) {
       AdamWModel<T> model(states);
       auto norm = number<C>(none);
       const Kokkos::View<std::byte*, Exec::memory_space> workspace(
