@@ -38,7 +38,8 @@ Samples sample(const Exec& exec, const SamplingPlan& plan, double warm_seconds, 
     const bool too_short = samples.seconds.empty() && seconds < 0.9 * plan.min_time_s;
     if (too_short && !ends) {
       const double more = std::clamp(plan.min_time_s / seconds, 1.0, 100.0);
-      samples.inner_iterations = static_cast<std::int64_t>(more * static_cast<double>(samples.inner_iterations)) + 1;
+      samples.inner_iterations =
+          static_cast<std::int64_t>(more * static_cast<double>(samples.inner_iterations)) + 1;
     } else {
       samples.seconds.push_back(seconds / static_cast<double>(samples.inner_iterations));
     }

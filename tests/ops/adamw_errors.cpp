@@ -92,9 +92,10 @@ BOOST_AUTO_TEST_CASE(shared_memory) {
   const AdamWModel<float> model(States::plain, {{4}});
   const Kokkos::View<float*, Kokkos::LayoutRight, Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>
       norm(static_cast<float*>(model.parameters[0].gradient.data), 1);
-  check_error<DimensionMismatch>([&] { gradient_norm(Exec(), model.parameters, norm); },
-                                 "kformer::gradient_norm: parameter 0: norm shares memory with gradient; pass a "
-                                 "separate View: gradient[4] norm[1]");
+  check_error<DimensionMismatch>(
+      [&] { gradient_norm(Exec(), model.parameters, norm); },
+      "kformer::gradient_norm: parameter 0: norm shares memory with gradient; pass a "
+      "separate View: gradient[4] norm[1]");
 }
 
 BOOST_AUTO_TEST_CASE(storage_types) {

@@ -62,9 +62,9 @@ void Sampling::check() const {
       .require_option(o.top_k >= 0, "top_k is " + std::to_string(o.top_k) + "; it must not be negative")
       .require_option(o.top_p > 0 && o.top_p <= 1, "top_p is " + number(o.top_p) + "; it must lie in (0, 1]")
       .require_option(o.min_p >= 0 && o.min_p <= 1, "min_p is " + number(o.min_p) + "; it must lie in [0, 1]")
-      .require_option(is_penalty(o.repetition_penalty, computed),
-                      "repetition_penalty is " + penalty.str() + "; it must be finite and positive as " +
-                          to_string(computed))
+      .require_option(is_penalty(o.repetition_penalty, computed), "repetition_penalty is " + penalty.str() +
+                                                                      "; it must be finite and positive as " +
+                                                                      to_string(computed))
       .require_option(o.first_stream >= 0,
                       "first_stream is " + std::to_string(o.first_stream) + "; it must not be negative")
       .require_option(logits.extent[1] <= largest_vocabulary,
