@@ -44,7 +44,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(shapes_and_positions, T, Scalars) {
       Case{1, 75, 1025, 4, 1, 16, 16}.causal().window(300),
       Case{1, 40, 75, 2, 1, 8, 8}.window(std::numeric_limits<std::int64_t>::max()),
       Case{2, 75, 40, 2, 1, 8, 8}.causal().window(std::numeric_limits<std::int64_t>::max()),
-      Case{1, 2, 300, 2, 1, 8, 8}.window(std::numeric_limits<std::int64_t>::max())),
+      Case{1, 2, 300, 2, 1, 8, 8}.window(std::numeric_limits<std::int64_t>::max()),
   });
 }
 
