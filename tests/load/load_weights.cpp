@@ -218,7 +218,7 @@ BOOST_AUTO_TEST_CASE(staging_is_booked_while_it_is_there) {
 BOOST_AUTO_TEST_CASE(a_forecast_copies_no_weights, *boost::unit_test::precondition(counts_resident_files)) {
   constexpr std::size_t codes = std::size_t(16) << 20, little = std::size_t(2) << 20;
   const ScratchDirectory folder;
-  put_large_nf4(KFORMER_TEST_DATA "/nf4_case/llama", folder, codes);
+  put_large_nf4(test_data("nf4_case/llama"), folder, codes);
   const Checkpoint checkpoint = Checkpoint::open(folder.path());
   const std::size_t before = resident_bytes_of_copies();
   const auto formats = quantized_weights(checkpoint);
