@@ -88,17 +88,18 @@ class Models(DriverTest):
     def test_keys_that_a_window_hides_need_not_be_read(self):
         key = 2 * 2 * 2 * 8 * 8  # bytes: keys and values, layers, heads, features of doubles
 
-        def bytes_of(window, **cache):
-            self.model(**({} if cache else {"model_type": "mistral", "sliding_window": window}))
+        def bytes_of(model, **cache):
+            self.model(**model)
             self.generate(dtype="f64", **cache)
             with h5py.File(self.folder / "deck.h5") as file:
                 return file["cases/decode_bytes_min"][0]
 
         # The first of the 12 new tokens belongs to the prompt.
-        self.assertEqual(bytes_of(5) - bytes_of(3), 11 * 2 * key)
-        windows = [bytes_of(w, kv_cache="window", window=w, sinks=1) for w in (5, 3)]
-        self.assertEqual(windows[0] - windows[1], 11 * 2 * key)
-        self.assertEqual(bytes_of(6) - windows[0], 0)
+        models = [bytes_of({"model_type": "mistral", "sliding_window": window}) for window in (6, 5, 3)]
+        self.assertEqual(models[1] - models[2], 11 * 2 * key)
+        caches = [bytes_of({}, kv_cache="window", window=window, sinks=1) for window in (5, 3)]
+        self.assertEqual(caches[0] - caches[1], 11 * 2 * key)
+        self.assertEqual(models[0], caches[0])
 
     def test_a_cache_of_8_bits_rounds_keys_and_values(self):
         self.model()
