@@ -15,7 +15,7 @@ BOOST_AUTO_TEST_CASE(ranks_that_divide_tokens_compute_what_one_does) {
       LlamaConfig config = model(kind, 1);
       config.sliding_window = window;
       TrainerOptions options = long_options(kind);
-      const Alone<double> alone(ranks, options, config, 0, 5);
+      const Run<double> alone(options, config, 0, 5);
       place_on(grid, options);
       Run<double> together(options, config, 0, 5);
       check_close_to(alone, together, std::string(kind.name) + ", window " + std::to_string(window));
@@ -23,12 +23,11 @@ BOOST_AUTO_TEST_CASE(ranks_that_divide_tokens_compute_what_one_does) {
 }
 
 BOOST_AUTO_TEST_CASE(tokens_that_see_all_others) {
-  const auto ranks = world();
-  const RankGrid grid = context_alone(ranks);
+  const RankGrid grid = context_alone(world());
   const LlamaConfig config = model(kinds[0], 1);
   TrainerOptions options = long_options(kinds[0]);
   options.layer.causal = false;
-  const Alone<double> alone(ranks, options, config, 0, 3);
+  const Run<double> alone(options, config, 0, 3);
   place_on(grid, options);
   Run<double> together(options, config, 0, 3);
   check_close_to(alone, together, "not causal");
@@ -42,10 +41,10 @@ BOOST_AUTO_TEST_CASE(grids_compute_what_one_rank_does) {
       if (ranks->size() % (context * tensor) != 0) continue;
       const int data = ranks->size() / (context * tensor);
       const RankGrid grid(ranks, {.data = data, .context = context, .tensor = tensor});
-      const LlamaConfig config = model(kinds[2], tensor);
-      TrainerOptions options = long_options(kinds[2]);
-      const Alone<double> alone(ranks, options, config, 0, 2 * data);
       for (const ZeroStage zero : {ZeroStage::none, ZeroStage::optimizer, ZeroStage::gradients}) {
+        const LlamaConfig config = model(kinds[2], tensor);
+        TrainerOptions options = long_options(kinds[2]);
+        const Run<double> alone(options, config, 0, 2 * data);
         options.parallel = {.zero = zero, .overlap = tensor == 1};
         options.layer.sequence_parallel = zero == ZeroStage::optimizer;
         place_on(grid, options);

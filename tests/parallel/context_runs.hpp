@@ -48,10 +48,9 @@ void check_forecast(const std::shared_ptr<Communicator>& ranks, TrainerOptions o
 /// Ranks that divide the tokens compute what one does.
 inline void check_context(const TrainerOptions& options, const LlamaConfig& config, const std::string& what,
                           const EditSequences& edit = {}) {
-  const auto ranks = world();
-  const Alone<double> alone(ranks, options, config, 0, 8, edit);
+  const Run<double> alone(options, config, 0, 8, edit);
   TrainerOptions divided = options;
-  place_on(context_alone(ranks), divided);
+  place_on(context_alone(world()), divided);
   Run<double> together(divided, config, 0, 8, edit);
   check_close_to(alone, together, what);
 }
@@ -70,7 +69,7 @@ inline std::vector<GridIndex> context_grids(int ranks) {
 inline void check_grid(const std::shared_ptr<Communicator>& ranks, const GridIndex& shape,
                        TrainerOptions options, const LlamaConfig& config, const EditSequences& edit = {}) {
   const RankGrid grid(ranks, shape);
-  const Alone<double> alone(ranks, options, config, 0, 4 * shape.data, edit);
+  const Run<double> alone(options, config, 0, 4 * shape.data, edit);
   place_on(grid, options);
   if (shape.pipeline > 1) options.pipeline = {.ranks = grid.pipeline()};
   options.parallel.zero = ZeroStage::optimizer;

@@ -69,23 +69,6 @@ Outcome train(const TrainerOptions& options, std::int64_t micro_batches) {
   return outcome;
 }
 
-// What one rank computes.
-template <class T>
-Outcome train_alone(const std::shared_ptr<Communicator>& ranks, const TrainerOptions& options,
-                    std::int64_t micro_batches) {
-  Outcome outcome;
-  if (ranks->rank() == 0) {
-    outcome = train<T>(options, micro_batches);
-  } else {
-    TrainingRun<T> run = run_of<T>(options, model());
-    outcome = {std::vector<StepReport>(steps), weights_of(run)};
-  }
-  CopyOfFirst copy(ranks);
-  copy(outcome.reports);
-  for (auto& [name, bits] : outcome.weights) copy(bits);
-  return outcome;
-}
-
 template <class T>
 Shards shards_of(const LlamaModel<Exec, T>& model, int ranks) {
   std::vector<std::int64_t> sizes;
@@ -133,7 +116,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(ranks_have_the_bits_of_one_in_the_fixed_order, T, 
     const std::int64_t each = options.layer.lora.any() ? 2 : 1;  // micro-batches of each rank
     const std::int64_t micro_batches = ranks->size() * each;
     options.parallel = {.fixed_order = true, .micro_batches = micro_batches};
-    const Outcome alone = train_alone<T>(ranks, options, micro_batches);
+    const Outcome alone = train<T>(options, micro_batches);
     BOOST_TEST(!alone.reports.back().skipped);
     for (const ZeroStage zero : stages) {
       // Ranks that are no power of two have one micro-batch each.
@@ -160,7 +143,7 @@ BOOST_AUTO_TEST_CASE(ranks_compute_what_one_does) {
   const auto ranks = world();
   for (const std::int64_t micro_batches : {1, 3, 5}) {
     TrainerOptions options = some_trainer_options(batch);
-    const Outcome alone = train_alone<double>(ranks, options, micro_batches);
+    const Outcome alone = train<double>(options, micro_batches);
     for (const int kind : {0, 1, 2, 3, 4, 5}) {
       options.parallel = {.ranks = ranks, .zero = stages[kind / 2], .overlap = kind % 2 == 1};
       const Outcome together = train<double>(options, micro_batches);

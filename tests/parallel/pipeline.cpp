@@ -54,7 +54,7 @@ BOOST_AUTO_TEST_CASE(stages_compute_what_one_rank_does) {
       const LlamaConfig config = deep_model(kind, ranks->size() * order.parts);
       for (const std::int64_t sequences : {1, 7}) {
         TrainerOptions options = options_of(kind);
-        const Alone<double> alone(ranks, options, config, 0, sequences);
+        const Run<double> alone(options, config, 0, sequences);
         options.pipeline = pipeline_on(ranks, order);
         Run<double> together(options, config, 0, sequences);
         check_close_to(alone, together,
@@ -72,7 +72,7 @@ BOOST_AUTO_TEST_CASE(layers_keep_what_a_schedule_says) {
     options.recompute.kinds.push_back(l % 3 == 0   ? Recompute::none
                                       : l % 3 == 1 ? Recompute::pointwise
                                                    : Recompute::layer);
-  const Alone<double> alone(ranks, options, config, 0, 5);
+  const Run<double> alone(options, config, 0, 5);
   options.pipeline = pipeline_on(ranks, orders[0]);
   Run<double> together(options, config, 0, 5);
   check_close_to(alone, together, "a schedule of recomputation");
@@ -94,7 +94,7 @@ BOOST_AUTO_TEST_CASE(grids_compute_what_one_rank_does) {
           const LlamaConfig config = deep_model(kind, stages * order.parts, tensor);
           TrainerOptions options = options_of(kind);
           options.shape.seq_len = 48;
-          const Alone<double> alone(ranks, options, config, 0, 4 * data > 8 ? 8 : 4 * data);
+          const Run<double> alone(options, config, 0, 4 * data > 8 ? 8 : 4 * data);
           options.layer.context = grid.along(GridAxis::context);
           options.layer.tensor = grid.along(GridAxis::tensor);
           options.layer.sequence_parallel = turn % 3 != 0;
@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(the_fixed_order_has_the_bits_of_one_rank, T, Scala
     TrainerOptions options = options_of(kinds[2]);
     options.layer.accumulate = false;
     options.parallel = {.fixed_order = true, .micro_batches = 4};
-    const Alone<T> alone(ranks, options, config, 0, 8);
+    const Run<T> alone(options, config, 0, 8);
     const std::int64_t own = 8 / data;
     if (own < 2) continue;
     options.parallel = {.ranks = grid.along(GridAxis::data), .fixed_order = true, .micro_batches = own / 2};
@@ -132,8 +132,9 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(the_fixed_order_has_the_bits_of_one_rank, T, Scala
       BOOST_TEST(together.reports[i].loss == alone.reports[i].loss, what);
       BOOST_TEST(together.reports[i].gradient_norm == alone.reports[i].gradient_norm, what);
     }
+    const auto whole = alone.weights();
     for (const auto& [name, values] : together.weights())
-      BOOST_TEST((values == alone.weights.at(name)), what << ", " << name);
+      BOOST_TEST((values == whole.at(name)), what << ", " << name);
   }
 }
 

@@ -10,7 +10,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
 #include "kformer/parallel/collectives.hpp"
@@ -71,30 +70,6 @@ std::vector<typename V::non_const_value_type> on_host(const V& view) {
   const auto copy = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, view);
   return {copy.data(), copy.data() + copy.size()};
 }
-
-/// Gives all ranks what the first one has computed. If all compute what one rank does, they share the cores for the same work.
-class CopyOfFirst {
- public:
-  explicit CopyOfFirst(const std::shared_ptr<Communicator>& ranks) : m_all(ranks, {}, *m_ledger) {}
-
-  /// Replaces values, as many on each rank.
-  template <class T>
-  void operator()(std::vector<T>& values) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    const std::size_t bytes = values.size() * sizeof(T);
-    if (bytes == 0) return;
-    std::vector<std::int32_t> words((bytes + sizeof(std::int32_t) - 1) / sizeof(std::int32_t));
-    std::memcpy(words.data(), values.data(), bytes);
-    const auto there = on_device(words);
-    m_all.broadcast(Exec(), there, 0);
-    words = on_host(there);
-    std::memcpy(values.data(), words.data(), bytes);
-  }
-
- private:
-  std::shared_ptr<Ledger> m_ledger = Ledger::create();
-  Collectives<Exec> m_all;
-};
 
 /// Whether two arrays have the same bits.
 template <class T>

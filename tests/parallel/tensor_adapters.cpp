@@ -55,7 +55,7 @@ BOOST_AUTO_TEST_CASE(ranks_that_divide_adapters_compute_what_one_does) {
       turn += next;
       const LlamaConfig config = model(kind, ranks->size());
       TrainerOptions options = options_with(kind, adapters);
-      const Alone<double> alone(ranks, options, config, 0, 5);
+      const Run<double> alone(options, config, 0, 5);
       options.layer.tensor = ranks;
       for (const bool sequence_parallel : {false, true}) {
         options.layer.sequence_parallel = sequence_parallel;
@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(grids_compute_what_one_rank_does) {
       const EditSequences pack = [](std::vector<TokenSequence>& all_sequences) {
         for (std::size_t i = 1; i < all_sequences.size(); i += 2) all_sequences[i].starts = {0, 2, 5};
       };
-      const Alone<double> alone(ranks, options, config, 0, 2 * data, pack);
+      const Run<double> alone(options, config, 0, 2 * data, pack);
       options.layer.tensor = grid.along(GridAxis::tensor);
       options.layer.sequence_parallel = zero != ZeroStage::optimizer;
       options.parallel = {.ranks = grid.along(GridAxis::data), .zero = zero, .overlap = data % 2 == 0};
@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE(all_axes_compute_what_one_rank_does) {
       config.num_hidden_layers = 2 * stages + 1;
       TrainerOptions options = options_with(kind, adapters);
       options.shape.seq_len = 48;
-      const Alone<double> alone(ranks, options, config, 0, 5);
+      const Run<double> alone(options, config, 0, 5);
       options.layer.context = grid.along(GridAxis::context);
       options.layer.tensor = grid.along(GridAxis::tensor);
       options.layer.sequence_parallel = context == 1;
@@ -147,7 +147,7 @@ BOOST_AUTO_TEST_CASE(weights_may_stay_quantised) {
           options.layer.formats["model.layers." + std::to_string(layer) + "." +
                                 projection_weight_name(static_cast<Projection>(i))] =
               layer == 0 ? QuantizedFormat::q4_1 : QuantizedFormat::q8_0;
-    const Alone<double> alone(ranks, options, config, 0, 3);
+    const Run<double> alone(options, config, 0, 3);
     options.layer.tensor = ranks;
     options.layer.sequence_parallel = adapters.lora.magnitudes;
     Run<double> together(options, config, 0, 3);

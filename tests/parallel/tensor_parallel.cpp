@@ -16,19 +16,18 @@ BOOST_AUTO_TEST_SUITE(tensor_parallel)
 
 BOOST_AUTO_TEST_CASE(ranks_that_divide_a_model_compute_what_one_does) {
   const auto ranks = world();
-  for (const Kind& kind : kinds) {
-    const LlamaConfig config = model(kind, ranks->size());
-    TrainerOptions options = options_of(kind);
-    options.shape.seq_len = 12;  // with two sequences, tokens for 8 ranks
-    const Alone<double> alone(ranks, options, config, 0, 5);
-    options.layer.tensor = ranks;
+  for (const Kind& kind : kinds)
     for (const bool sequence_parallel : {false, true}) {
+      const LlamaConfig config = model(kind, ranks->size());
+      TrainerOptions options = options_of(kind);
+      options.shape.seq_len = 12;  // with two sequences, tokens for 8 ranks
+      const Run<double> alone(options, config, 0, 5);
+      options.layer.tensor = ranks;
       options.layer.sequence_parallel = sequence_parallel;
       Run<double> together(options, config, 0, 5);
       check_close_to(alone, together,
                      std::string(kind.name) + (sequence_parallel ? ", and the tokens of states" : ""));
     }
-  }
 }
 
 // Each model is divided among some ranks, and its sequences among others.
@@ -38,11 +37,11 @@ BOOST_AUTO_TEST_CASE(grids_compute_what_one_rank_does) {
     if (ranks->size() % tensor != 0) continue;
     const int data = ranks->size() / tensor;
     const RankGrid grid(ranks, {.data = data, .tensor = tensor});
-    const LlamaConfig config = model(kinds[2], tensor);
-    TrainerOptions options = options_of(kinds[2]);
-    const Alone<double> alone(ranks, options, config, 0, 2 * data);
-    options.layer.tensor = grid.along(GridAxis::tensor);
     for (const ZeroStage zero : {ZeroStage::none, ZeroStage::optimizer, ZeroStage::gradients}) {
+      const LlamaConfig config = model(kinds[2], tensor);
+      TrainerOptions options = options_of(kinds[2]);
+      const Run<double> alone(options, config, 0, 2 * data);
+      options.layer.tensor = grid.along(GridAxis::tensor);
       options.layer.sequence_parallel = zero != ZeroStage::optimizer;
       options.parallel = {.ranks = grid.along(GridAxis::data), .zero = zero, .overlap = data % 2 == 0};
       Run<double> together(options, config, 2 * grid.place().data, 2);

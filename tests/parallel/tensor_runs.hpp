@@ -122,9 +122,6 @@ inline void check_parts(const Numbers& own, const Numbers& alone) {
   }
 }
 
-/// The numbers of parameters, by name.
-using NumbersByName = std::map<std::string, std::vector<double>>;
-
 /// A training of a few steps on some sequences.
 template <class T>
 struct Run {
@@ -134,7 +131,7 @@ struct Run {
   std::vector<double> evaluations;
 
   Run(const TrainerOptions& options, const LlamaConfig& config, std::int64_t first, std::int64_t sequences,
-      const EditSequences& edit = {}, std::int64_t count = steps)
+      const EditSequences& edit = {})
       : trainer(config, options, *ledger) {
     const ModelInputs inputs = ModelInputs::random(config, {1, 1});
     for (const Parameter& p : parameters_of(trainer)) {
@@ -148,7 +145,7 @@ struct Run {
           Decoding<T>::write(slot,
                              part_of_array(inputs.weights.at(slot.name), Decoding<T>::parameter_of(slot)));
     trainer.prepare(Exec());
-    for (std::int64_t step = 0; step < count; ++step) {
+    for (std::int64_t step = 0; step < steps; ++step) {
       auto all = random_sequences(8, options.shape.seq_len, 100 + static_cast<unsigned>(step));
       if (edit) edit(all);
       const auto begin = all.begin() + first;
@@ -158,38 +155,16 @@ struct Run {
     }
   }
 
-  NumbersByName weights() const {
-    NumbersByName all;
+  std::map<std::string, std::vector<double>> weights() const {
+    std::map<std::string, std::vector<double>> all;
     for (const Parameter& p : parameters_of(const_cast<Run*>(this)->trainer))
       all[p.name] = values_of<T>(p.weight);
     return all;
   }
 };
 
-/// What one rank computes in such a training.
-template <class T>
-struct Alone {
-  std::vector<StepReport> reports;
-  std::vector<double> evaluations;
-  NumbersByName weights;
-
-  Alone(const std::shared_ptr<Communicator>& ranks, const TrainerOptions& options, const LlamaConfig& config,
-        std::int64_t first, std::int64_t sequences, const EditSequences& edit = {}) {
-    const Run<T> run(options, config, first, sequences, edit, ranks->rank() == 0 ? steps : 0);
-    reports = run.reports;
-    evaluations = run.evaluations;
-    weights = run.weights();
-    reports.resize(steps);
-    evaluations.resize(steps);
-    CopyOfFirst copy(ranks);
-    copy(reports);
-    copy(evaluations);
-    for (auto& [name, values] : weights) copy(values);
-  }
-};
-
 /// Losses, norms, evaluations and weights of ranks are those of one to 1e-12.
-inline void check_close_to(const Alone<double>& alone, Run<double>& together, const std::string& what) {
+inline void check_close_to(const Run<double>& alone, Run<double>& together, const std::string& what) {
   for (std::size_t i = 0; i < steps; ++i) {
     const StepReport &x = together.reports[i], &y = alone.reports[i];
     BOOST_TEST(std::abs(x.loss - y.loss) <= 1e-12 * y.loss,
@@ -199,9 +174,9 @@ inline void check_close_to(const Alone<double>& alone, Run<double>& together, co
     BOOST_TEST(x.tokens == y.tokens, what);
     BOOST_TEST(std::abs(together.evaluations[i] - alone.evaluations[i]) <= 1e-12 * alone.evaluations[i], what);
   }
-  const auto parts = together.weights();
+  const auto whole = alone.weights(), parts = together.weights();
   for (const Parameter& p : parameters_of(together.trainer)) {
-    const double worst = distance(parts.at(p.name), part_of_values(alone.weights.at(p.name), p));
+    const double worst = distance(parts.at(p.name), part_of_values(whole.at(p.name), p));
     BOOST_TEST(worst <= 1e-12, what << ", " << p.name << ": " << worst);
   }
 }
