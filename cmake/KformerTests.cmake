@@ -121,7 +121,7 @@ function(kformer_add_space_tests)
       if(n EQUAL 4)
         list(FILTER names INCLUDE REGEX "^ops/")
         list(FILTER names EXCLUDE REGEX "^ops/(attention_kernels|contract|lora|quantized_adapters)$")
-        set(full full threads)
+        set(full full more)
         set(without WITHOUT *<double>)
       endif()
       kformer_add_suites(

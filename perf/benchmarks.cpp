@@ -21,6 +21,8 @@ const char* share_name(Limit limit) {
 // Google Benchmark calls a benchmark once per repetition: operands stay in memory until the next case.
 class Benchmarks {
  public:
+  explicit Benchmarks(std::size_t rotated) : m_rotated(rotated) {}
+
   void run(benchmark::State& state, const Case& c) {
     if (!prepare(c)) return state.SkipWithError(m_error.c_str());
     const double least_before = m_limits.least_seconds(c);
@@ -50,13 +52,14 @@ class Benchmarks {
     m_run.reset();  // before the next one takes memory
     m_name = name;
     try {
-      m_run = c.make();
+      m_run = c.make(m_rotated);
     } catch (const std::exception& error) {  // refused, or too large for this machine: the others go on
       m_error = error.what();
     }
     return m_run != nullptr;
   }
 
+  std::size_t m_rotated;
   LimitSamples m_limits;
   std::string m_name, m_error;
   std::unique_ptr<Run> m_run;
@@ -64,7 +67,8 @@ class Benchmarks {
 
 }  // namespace
 
-int run_benchmarks(const std::string& program, const std::vector<Case>& cases, std::vector<char*> arguments) {
+int run_benchmarks(const std::string& program, const std::vector<Case>& cases, std::size_t rotated,
+                   std::vector<char*> arguments) {
   // Ahead of the command line's own, which therefore win.
   std::string repetitions = "--benchmark_repetitions=5";
   arguments.insert(arguments.begin() + 1, repetitions.data());
@@ -75,7 +79,7 @@ int run_benchmarks(const std::string& program, const std::vector<Case>& cases, s
   benchmark::AddCustomContext("device", device_name());
   benchmark::AddCustomContext("threads", std::to_string(Space().concurrency()));
   benchmark::AddCustomContext("peak_isa", measure::host_bursts().instructions);
-  Benchmarks benchmarks;
+  Benchmarks benchmarks(rotated);
   for (const auto& c : cases)
     benchmark::RegisterBenchmark(c.name().c_str(), [&](benchmark::State& state) { benchmarks.run(state, c); })
         ->UseManualTime()

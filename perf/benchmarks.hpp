@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,9 @@
 namespace kformer::perf {
 
 /// Times the cases by Google Benchmark, whose command line follows the name of the program in `arguments`.
+/// \param rotated bytes of other operands between two uses of the same
 /// \returns what the program should
-int run_benchmarks(const std::string& program, const std::vector<Case>& cases, std::vector<char*> arguments);
+int run_benchmarks(const std::string& program, const std::vector<Case>& cases, std::size_t rotated,
+                   std::vector<char*> arguments);
 
 }  // namespace kformer::perf

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -31,7 +32,9 @@ struct Case {
   double bytes = 0;   ///< the least it must move, every operand once; of a sum those of its memory parts
   bool int8 = false;  ///< whether its operations are products of 8-bit activations
   std::vector<std::pair<const char*, std::int64_t>> shape;  ///< so that other programs can run the same case
-  std::function<std::unique_ptr<Run>()> make;               ///< \throws NotSupported if no kernel accepts it
+  /// A run whose operands are used again after so many bytes of others.
+  /// \throws NotSupported if no kernel accepts it
+  std::function<std::unique_ptr<Run>(std::size_t rotated_bytes)> make;
 
   /// `rms_norm/forward/f32/H2048`
   std::string name() const { return block + '/' + direction + '/' + to_string(dtype) + '/' + tail; }

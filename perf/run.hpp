@@ -55,17 +55,17 @@ class Run {
 template <class Call>
 concept HasBlas = requires(const Call& call, const Space& exec) { call.launch_blas(exec); };
 
-/// Calls take turns over sets of operands, together more than `rotated_bytes`. A `Call` is one set: `bytes()` of
-/// its operands, and `launch(exec)`.
+/// Calls take turns over sets of operands, together more than `rotated` bytes. A `Call` is one set: `bytes()` of its operands,
+/// and `launch(exec)`.
 template <class Call>
 class RotatingRun final : public Run {
  public:
   /// `make(exec, seed)` makes a call. The kernels that it chooses are named.
   template <class Make>
-  explicit RotatingRun(const Make& make) {
+  RotatingRun(std::size_t rotated, const Make& make) {
     m_calls.push_back(make(m_exec, 0));
-    constexpr std::size_t most = 256;  // the operands of smoke tests are tiny
-    const std::size_t others = std::min(most, rotated_bytes() / m_calls.front().bytes());
+    constexpr std::size_t most = 256;  // operands may be tiny
+    const std::size_t others = std::min(most, rotated / m_calls.front().bytes());
     for (std::size_t i = 1; i <= others; ++i) m_calls.push_back(make(m_exec, 16 * i));
     const measure::KernelNames names;
     for (const Call& call : m_calls) call.launch(m_exec);

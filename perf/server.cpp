@@ -35,7 +35,8 @@ Json description(const Case& c) {
 
 class Server {
  public:
-  Server(const std::string& program, const std::vector<Case>& cases) : m_program(program), m_cases(cases) {}
+  Server(const std::string& program, const std::vector<Case>& cases, std::size_t rotated)
+      : m_program(program), m_cases(cases), m_rotated(rotated) {}
 
   Json answer(const std::string& line) {
     std::istringstream words(line);
@@ -55,7 +56,7 @@ class Server {
             {"isa", measure::host_bursts().instructions},
             {"device", device_name()},
             {"threads", Space().concurrency()},
-            {"rotated_bytes", rotated_bytes()}};
+            {"rotated_bytes", m_rotated}};
   }
 
   Json list() const {
@@ -68,7 +69,7 @@ class Server {
     if (name != m_name) {
       m_run.reset();  // before the next one takes memory
       m_name.clear();
-      m_run = find(name).make();
+      m_run = find(name).make(m_rotated);
       m_name = name;
     }
     std::vector<double> seconds;
@@ -86,6 +87,7 @@ class Server {
 
   const std::string& m_program;
   const std::vector<Case>& m_cases;
+  std::size_t m_rotated;
   LimitSamples m_limits;
   std::string m_name;
   std::unique_ptr<Run> m_run;
@@ -93,8 +95,9 @@ class Server {
 
 }  // namespace
 
-void serve(const std::string& program, const std::vector<Case>& cases, std::istream& in, std::ostream& out) {
-  Server server(program, cases);
+void serve(const std::string& program, const std::vector<Case>& cases, std::size_t rotated, std::istream& in,
+           std::ostream& out) {
+  Server server(program, cases, rotated);
   for (std::string line; std::getline(in, line);) {
     try {
       out << server.answer(line).dump() << std::endl;

@@ -18,6 +18,8 @@ namespace kformer::perf {
 /// * `limit NAME`: `seconds` that a call takes at least on this machine at this moment
 ///
 /// A request that cannot be answered gets `{"error": "…"}`. Returns at the end of `in`.
-void serve(const std::string& program, const std::vector<Case>& cases, std::istream& in, std::ostream& out);
+/// \param rotated bytes of other operands between two uses of the same
+void serve(const std::string& program, const std::vector<Case>& cases, std::size_t rotated, std::istream& in,
+           std::ostream& out);
 
 }  // namespace kformer::perf

@@ -154,11 +154,11 @@ std::size_t workspace_bytes(const AttentionCase& c) {
   return bytes;
 }
 
-std::unique_ptr<Run> make_attention_run(const AttentionCase& c) {
+std::unique_ptr<Run> make_attention_run(const AttentionCase& c, std::size_t rotated) {
   return dispatch_dtype(c.shape.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<Run> {
     const Bytes workspace("kformer::perf::workspace", workspace_bytes<T>(c));
     return std::make_unique<RotatingRun<Call<T>>>(
-        [&](const Space& exec, std::uint64_t seed) { return Call<T>(exec, c, workspace, seed); });
+        rotated, [&](const Space& exec, std::uint64_t seed) { return Call<T>(exec, c, workspace, seed); });
   });
 }
 
@@ -182,7 +182,7 @@ Case measured(const AttentionCase& c) {
                     {"head_dim", c.shape.head_dim},
                     {"causal", c.options.causal},
                     {"window", c.options.window}},
-          .make = [c] { return make_attention_run(c); }};
+          .make = [c](std::size_t rotated) { return make_attention_run(c, rotated); }};
 }
 
 }  // namespace kformer::perf

@@ -67,11 +67,11 @@ inline double rope_bytes(std::int64_t rows, const LlamaConfig& config, DType dty
 
 /// Makes a run whose calls are `Call<T>(exec, seed, arguments...)`, T the storage type `dtype`.
 template <template <class> class Call, class... Arguments>
-std::function<std::unique_ptr<Run>()> rotating(DType dtype, const Arguments&... arguments) {
-  return [=] {
+std::function<std::unique_ptr<Run>(std::size_t)> rotating(DType dtype, const Arguments&... arguments) {
+  return [=](std::size_t rotated) {
     return dispatch_dtype(dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<Run> {
       return std::make_unique<RotatingRun<Call<T>>>(
-          [&](const Space& exec, std::uint64_t seed) { return Call<T>(exec, seed, arguments...); });
+          rotated, [&](const Space& exec, std::uint64_t seed) { return Call<T>(exec, seed, arguments...); });
     });
   };
 }

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 # The builds: openmp (without Kokkos Kernels), serial (with it), and asan (openmp with sanitizers).
 
-# build_folder openmp|serial|asan|threads: the last is the same build as the first.
-build_folder() { printf '%s\n' "$state/build-$route-${1/threads/openmp}"; }
+# build_folder openmp|serial|asan|more: the last is the same build as the first.
+build_folder() { printf '%s\n' "$state/build-$route-${1/more/openmp}"; }
 
 prepare_to_build() {
   prepare_environment build
@@ -42,14 +42,14 @@ prepare_for_tests() {
   configure asan all
 }
 
-# build_tests openmp|serial|asan|threads [full]: the second build is for what differs in it: the kernels on Serial, the drivers,
+# build_tests openmp|serial|asan|more [full]: the second build is for what differs in it: the kernels on Serial, the drivers,
 # and the package of the library. The third is for what reads foreign bytes. The last has what the first built.
 build_tests() {
   case $1 in
     openmp) build openmp "$([[ ${2:-} == full ]] && echo all || echo kformer-tests)" ;;
     serial) build serial kformer_tests_serial kformer-drivers kformer-libraries ;;
     asan) build asan kformer_tests_fuzz ;;
-    threads) ;;
+    more) ;;
   esac
 }
 

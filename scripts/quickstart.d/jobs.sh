@@ -53,7 +53,7 @@ run_job() {
 test_stages() {
   local full=$1 stage stages=(openmp) failed=() reports=() left_out=() first_begins first_took=0
   shift
-  [[ -z $full ]] || stages=(openmp asan threads serial)
+  [[ -z $full ]] || stages=(openmp asan more serial)
   begin
   prepare_for_tests "$full"
   end_of_setup
@@ -82,26 +82,26 @@ has_time() {
   case $1 in
     openmp) return 0 ;;
     asan) percent=12 ;;
-    threads) percent=15 ;;
+    more) percent=15 ;;
     serial) percent=60 ;;
   esac
   ((SECONDS + first_took * percent / 100 < 60 * KFORMER_TEST_MINUTES))
 }
 
-# run_tests openmp|asan|threads|serial full|"" [CTEST ARGS]
+# run_tests openmp|asan|more|serial full|"" [CTEST ARGS]
 run_tests() {
   local labels=()
   case $1-$2 in
     openmp-) labels=(--label-exclude '^full$') ;;
-    openmp-full) labels=(--label-exclude '^threads$') ;;
-    threads-*) labels=(--label-regex '^threads$') ;;
+    openmp-full) labels=(--label-exclude '^more$') ;;
+    more-*) labels=(--label-regex '^more$') ;;
     serial-*) labels=(--label-regex '^(serial|spaces|install)$') ;;
     asan-*) labels=(--label-regex '^fuzz$') ;;
   esac
   run_ctest "$1" "${labels[@]}" "${@:3}"
 }
 
-# run_ctest openmp|asan|threads|serial ARGS...: adds to `failed` and `reports`.
+# run_ctest openmp|asan|more|serial ARGS...: adds to `failed` and `reports`.
 run_ctest() {
   local report=$state/logs/tests-$1.xml
   say "tests, $1"

@@ -46,15 +46,15 @@ class QuickstartBuilds(unittest.TestCase):
         self.assertIn("build asan kformer_tests_fuzz", run("build_tests asan full"))
         self.assertTrue(any("-fsanitize=address,undefined" in line for line in run("build_options asan all")))
 
-    def test_tests_on_four_threads_are_a_stage_of_their_own(self):
-        self.assertEqual(run("build_tests threads full"), [])
-        self.assertEqual(run("build_folder threads"), run("build_folder openmp"))
-        self.assertEqual(run("run_tests openmp full"), ["ctest openmp --label-exclude ^threads$"])
-        self.assertEqual(run("run_tests threads full"), ["ctest threads --label-regex ^threads$"])
+    def test_more_threads_and_ranks_are_a_stage_of_their_own(self):
+        self.assertEqual(run("build_tests more full"), [])
+        self.assertEqual(run("build_folder more"), run("build_folder openmp"))
+        self.assertEqual(run("run_tests openmp full"), ["ctest openmp --label-exclude ^more$"])
+        self.assertEqual(run("run_tests more full"), ["ctest more --label-regex ^more$"])
 
     def test_stages_that_would_end_late_are_left_out(self):
-        stages = "for stage in openmp asan threads serial; do has_time $stage && echo $stage; done; :"
-        for minutes, expected in ((51, []), (59, ["asan"]), (60, ["asan", "threads"]), (None, ["asan", "threads", "serial"])):
+        stages = "for stage in openmp asan more serial; do has_time $stage && echo $stage; done; :"
+        for minutes, expected in ((51, []), (59, ["asan"]), (60, ["asan", "more"]), (None, ["asan", "more", "serial"])):
             limit = f"KFORMER_TEST_MINUTES={minutes}; " if minutes else ""
             self.assertEqual(run(f"SECONDS=3120; first_took=3000; {limit}{stages}"), ["openmp", *expected])
 
