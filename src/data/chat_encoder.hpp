@@ -13,8 +13,8 @@
 namespace kformer::Impl::data {
 
 /// Converts conversations to tokens, as `Tokenizer::encode_with_special` does with their text, with two
-/// differences: control tokens that messages spell out remain text, as in `encode_chat`, and a token begins where an answer begins,
-/// as it does when a model writes the answer.
+/// differences: control tokens that messages spell out remain text, as in `encode_chat`, and a token begins where
+/// an answer begins, as it does when a model writes the answer.
 class ChatEncoder {
  public:
   /// \param bos precedes every conversation that does not begin with it itself; empty: none

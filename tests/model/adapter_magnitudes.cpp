@@ -97,12 +97,6 @@ constexpr double roundoff = sizeof(T) == 8           ? 0x1p-53
                             : std::is_same_v<T, f16> ? 0x1p-11
                                                      : 0x1p-8;
 
-double scale_of(const LoraConfig& lora, const std::string& map) {
-  for (std::size_t i = 0; i < lora.targets.size(); ++i)
-    if (map.ends_with(names_of<Projection>[i])) return lora.scale(static_cast<Projection>(i));
-  return 0;
-}
-
 /// A map with its adapter: W + s B A, and the norms of its rows.
 struct Sum {
   HostTensor<double> v;
@@ -121,10 +115,6 @@ struct Sum {
     }
   }
 };
-
-void check_equal(const std::string& what, const HostTensor<double>& found, const HostTensor<double>& expected) {
-  check_near(what, found.values(), expected.values(), 1e-12);
-}
 
 template <class T>
 void check_case(const LayerInputs& raw) {

@@ -5,7 +5,6 @@
 #include "kformer/model/decoder_layer.hpp"
 #include "model/booked_memory.hpp"
 #include "model/layer_run.hpp"
-#include "support/distance.hpp"
 
 namespace kformer::Testing {
 namespace {
@@ -55,18 +54,6 @@ std::vector<Case> cases() {
 }
 
 constexpr AttentionAlgorithm algorithms[] = {AttentionAlgorithm::standard, AttentionAlgorithm::flash};
-
-/// s of the adapter of a map such as "self_attn.q_proj".
-double scale_of(const LoraConfig& lora, const std::string& map) {
-  for (std::size_t i = 0; i < lora.targets.size(); ++i)
-    if (map.ends_with(names_of<Projection>[i])) return lora.scale(static_cast<Projection>(i));
-  return 0;
-}
-
-/// Equal but for the order of sums in double.
-void check_equal(const std::string& what, const HostTensor<double>& found, const HostTensor<double>& expected) {
-  check_near(what, found.values(), expected.values(), 1e-12);
-}
 
 }  // namespace
 

@@ -5,7 +5,6 @@
 
 #include "model/booked_memory.hpp"
 #include "model/layer_run.hpp"
-#include "support/distance.hpp"
 #include "support/errors.hpp"
 
 namespace kformer::Testing {
@@ -84,17 +83,6 @@ LayerInputs inputs_of(const Case& c, unsigned seed) {
   LayerInputs inputs = LayerInputs::random(c.config, c.shape, seed, c.lora);
   inputs.quantize(c.formats);
   return inputs;
-}
-
-/// Equal but for the order of sums in double.
-void check_equal(const std::string& what, const HostTensor<double>& found, const HostTensor<double>& expected) {
-  check_near(what, found.values(), expected.values(), 1e-12);
-}
-
-double scale_of(const LoraConfig& lora, const std::string& map) {
-  for (std::size_t i = 0; i < lora.targets.size(); ++i)
-    if (map.ends_with(names_of<Projection>[i])) return lora.scale(static_cast<Projection>(i));
-  return 0;
 }
 
 /// The dense layer whose weights are W + s B A, with W the values of the blocks.

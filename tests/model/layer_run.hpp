@@ -8,6 +8,7 @@
 #include "kformer/model/decoder_layer.hpp"
 #include "kformer/ops/quantized.hpp"
 #include "model/layer_reference.hpp"
+#include "support/distance.hpp"
 #include "support/every_kernel.hpp"
 
 /// \file
@@ -337,6 +338,19 @@ void check_recomputation(const LayerInputs& inputs, const std::optional<DropoutD
   }
   BOOST_TEST((bits[Recompute::none] == bits[Recompute::pointwise]));
   BOOST_TEST((bits[Recompute::none] == bits[Recompute::layer]));
+}
+
+/// s of the adapter of a map such as "self_attn.q_proj".
+inline double scale_of(const LoraConfig& lora, const std::string& map) {
+  for (std::size_t i = 0; i < lora.targets.size(); ++i)
+    if (map.ends_with(names_of<Projection>[i])) return lora.scale(static_cast<Projection>(i));
+  return 0;
+}
+
+/// Equal but for the order of sums in double.
+inline void check_equal(const std::string& what, const HostTensor<double>& found,
+                        const HostTensor<double>& expected) {
+  check_near(what, found.values(), expected.values(), 1e-12);
 }
 
 }  // namespace kformer::Testing
