@@ -26,8 +26,14 @@ run_ctest() { echo "ctest $*"; }
 """
 
 
+# What the caller of these tests asked quickstart for is not theirs.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("KFORMER_")}
+
+
 def run(command):
-    done = subprocess.run(["bash", "-c", PRELUDE + command], cwd=SOURCE, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["bash", "-c", PRELUDE + command], cwd=SOURCE, env=ENVIRONMENT, capture_output=True, text=True, check=True
+    )
     return done.stdout.splitlines()
 
 
