@@ -144,11 +144,10 @@ struct AdamWModel {
   }
 };
 
-/// The kernels that are held to the cases, and whether they take 8-bit states.
+/// The kernels that are held to the cases.
 struct AdamWKernels {
   KernelList<Impl::AdamW, Exec> step;
   KernelList<Impl::GradientNorm, Exec> norm;
-  bool coded_states;
 };
 
 template <class T>
@@ -159,10 +158,10 @@ Number<T> number(double value) {
   return std::move(Number<T>({1}, Rows::packed).fill([&](std::size_t) { return static_cast<T>(value); }));
 }
 
-/// The states that weights of type T can have, and some of the kernels take.
+/// The states that weights of type T can have.
 template <class T>
-std::vector<States> states_of(const AdamWKernels& all) {
-  if (std::is_same_v<T, double> || !all.coded_states) return {States::plain};
+std::vector<States> states_of() {
+  if (std::is_same_v<T, double>) return {States::plain};
   return {States::plain, States::coded};
 }
 
@@ -244,7 +243,7 @@ void check_step(const AdamWModel<T>& model, const AdamWCase& c, const AdamWKerne
 
 template <class T>
 void check_steps(Masters masters, const AdamWKernels& all) {
-  for (const States states : states_of<T>(all))
+  for (const States states : states_of<T>())
     for (const AdamWCase& c : adamw_cases) check_step(AdamWModel<T>(states, adamw_shapes, masters), c, all);
 }
 
@@ -252,7 +251,7 @@ template <class T>
 void check_a_norm_that_is_not_finite_skips_the_whole_step(const AdamWKernels& all) {
   using C = compute_t<T>;
   const double infinity = std::numeric_limits<double>::infinity();
-  for (const States states : states_of<T>(all))
+  for (const States states : states_of<T>())
     for (const double value : {infinity, none}) {
       AdamWModel<T> model(states);
       std::vector<std::vector<unsigned char>> before;

@@ -3,17 +3,12 @@
 #include <cmath>
 
 #include "kformer/ops/adamw.hpp"
-#include "ops/adamw_cases.hpp"
+#include "ops/adamw_state_cases.hpp"
 
 namespace kformer::Testing {
-namespace ref = kformer::Impl::reference;
-using kformer::Impl::DynamicMap;
-using kformer::Impl::MapSign;
 
 BOOST_AUTO_TEST_SUITE(adamw_states)
 
-template <MapSign sign>
-using Sign = std::integral_constant<MapSign, sign>;
 using Signs = std::tuple<Sign<MapSign::with>, Sign<MapSign::without>>;
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(maps_ascend_and_codes_survive_the_round_trip, S, Signs) {
@@ -64,97 +59,16 @@ BOOST_AUTO_TEST_CASE(a_positive_quotient_is_never_coded_as_zero_where_it_divides
   BOOST_TEST(Impl::dynamic_code(map, 0.0f) == 0);
 }
 
-/// One step from states of zero with β1 = β2 = 0, after which m is the gradient and v its square, bit for bit.
-template <class Check>
-void check_codes_of(const std::vector<float>& gradients, Check check) {
-  const auto length = static_cast<std::int64_t>(gradients.size());
-  AdamWModel<float> model(States::coded, {{length}});
-  auto& a = model.arrays[0];
-  a.gradient.fill([&](std::size_t i) { return gradients[i]; });
-  for (auto* scale : {&a.m_scale, &a.v_scale}) scale->fill([](std::size_t) { return 0.0f; });
-  const auto encode = [&]<MapSign sign>(Sign<sign>, auto value) {
-    HostTensor<float> values({length});
-    for (std::size_t i = 0; i < gradients.size(); ++i) values.values()[i] = value(gradients[i]);
-    return ref::encode<float, sign>(values);
-  };
-  const auto m = encode(Sign<MapSign::with>{}, [](float g) { return g; });
-  const auto v = encode(Sign<MapSign::without>{}, [](float g) { return g * g; });
-  test_every_kernel(Impl::AdamW{model.parameters, {}, {.beta1 = 0, .beta2 = 0}}, model.outputs,
-                    [&](const std::string&) {
-                      BOOST_TEST(a.m_code.read<float>().values() == m.codes.values());
-                      BOOST_TEST(a.v_code.read<float>().values() == v.codes.values());
-                      check(a.m_scale.read<float>().values(), m.scales.values());
-                      check(a.v_scale.read<float>().values(), v.scales.values());
-                    });
-}
+AdamWKernels every_step() { return {kernels<Impl::AdamW, Exec>(), {}}; }
 
-void check_same_scales(const std::vector<float>& got, const std::vector<float>& expected) {
-  BOOST_TEST(got == expected);
-}
-
-BOOST_AUTO_TEST_CASE(kernels_code_what_the_reference_codes) {
-  std::mt19937 generator(20260106);
-  std::normal_distribution<float> normal;
-  for (const std::size_t length : {1, 5, 15, 17, 33, 255, 256, 257, 513, 8209})
-    for (const float scale : {1.0f, 1e-12f}) {
-      std::vector<float> gradients(length);
-      // Magnitudes over nine decades, and zeros.
-      for (float& g : gradients)
-        g = generator() % 9 == 0 ? 0.0f : scale * normal(generator) * std::pow(10.0f, -float(generator() % 10));
-      check_codes_of(gradients, check_same_scales);
-    }
-}
-
-// With a scale of 1 the quotients are the gradients themselves: exactly between two values, and next to that.
-BOOST_AUTO_TEST_CASE(kernels_break_ties_as_specified) {
-  const DynamicMap with = Impl::dynamic_map<MapSign::with>(), without = Impl::dynamic_map<MapSign::without>();
-  std::vector<float> gradients;
-  const auto add = [&](float x) {
-    if (gradients.size() % adamw_block == 0) gradients.push_back(1.0f);
-    gradients.push_back(x);
-  };
-  for (int code = 0; code < 255; ++code)
-    for (const float x :
-         {with.border[code], with.value[code], std::sqrt(without.border[code]), std::sqrt(without.value[code])})
-      for (const float neighbour : {std::nextafter(x, -2.0f), x, std::nextafter(x, 2.0f)}) add(neighbour);
-  check_codes_of(gradients, check_same_scales);
-}
-
-BOOST_AUTO_TEST_CASE(a_block_of_zeros_has_scale_zero_and_stays_zero) {
-  std::vector<float> gradients(600, 0.0f);
-  gradients[599] = 3.0f;
-  check_codes_of(gradients, [](const std::vector<float>& got, const std::vector<float>& expected) {
-    BOOST_TEST(got == expected);
-    BOOST_TEST(got[0] == 0);
-    BOOST_TEST(got[1] == 0);
-  });
-}
-
-// Behind the last element a kernel may compute with code 0, which stands for minus the scale.
+BOOST_AUTO_TEST_CASE(kernels_code_what_the_reference_codes) { check_codes_of_many_magnitudes(every_step()); }
+BOOST_AUTO_TEST_CASE(kernels_break_ties_as_specified) { check_ties(every_step()); }
+BOOST_AUTO_TEST_CASE(a_block_of_zeros_has_scale_zero_and_stays_zero) { check_blocks_of_zeros(every_step()); }
 BOOST_AUTO_TEST_CASE(nothing_behind_the_last_element_counts_for_the_scale) {
-  AdamWModel<float> model(States::coded, {{259}});
-  auto& a = model.arrays[0];
-  a.gradient.fill([](std::size_t) { return 0.5f; });
-  a.m_code.fill([](std::size_t) { return std::uint8_t{127}; });  // 0
-  a.m_scale.fill([](std::size_t) { return 8.0f; });
-  test_every_kernel(Impl::AdamW{model.parameters, {}, {.beta1 = 0.75}}, model.outputs, [&](const std::string&) {
-    BOOST_TEST(a.m_scale.read<float>().values() == std::vector<float>({0.125f, 0.125f}));
-  });
+  check_nothing_behind_the_last_element_counts(every_step());
 }
-
 BOOST_AUTO_TEST_CASE(numbers_that_are_not_finite_show_in_the_scale) {
-  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-  for (const float poison : {infinity, -infinity, nan}) {
-    std::vector<float> gradients(300, 0.5f);
-    gradients[100] = poison;
-    gradients[7] = infinity;
-    check_codes_of(gradients, [](const std::vector<float>& got, const std::vector<float>& expected) {
-      for (std::size_t i = 0; i < got.size(); ++i)
-        BOOST_TEST((got[i] == expected[i] || (std::isnan(got[i]) && std::isnan(expected[i]))));
-      BOOST_TEST(!std::isfinite(got[0]));
-      BOOST_TEST(std::isfinite(got[1]));
-    });
-  }
+  check_numbers_that_are_not_finite(every_step());
 }
 
 // What a number loses is at most half the gap between the values around it, times the scale.

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <Kokkos_Core.hpp>
-
 #include <cstdint>
-
-#include "kformer/core/scalar.hpp"
 
 /// \file
 /// The maps of 8-bit states: 256 values in ascending order, and the border above each, so that a code is the
-/// number of borders below a value. See `AdamWParameter` for the formula.
+/// number of borders below a value. See `AdamWParameter` for the formula. Free of Kokkos: kernels for CUDA have
+/// the maps as constants.
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define KFORMER_MAP_FUNCTION __host__ __device__ constexpr
+#else
+#define KFORMER_MAP_FUNCTION constexpr
+#endif
 
 namespace kformer::Impl {
 
@@ -18,7 +21,7 @@ enum class MapSign { with, without };
 
 /// The value of a code: a quotient of two integers, exact in double except for one rounding.
 template <MapSign sign>
-KOKKOS_INLINE_FUNCTION float dynamic_value(int code) {
+KFORMER_MAP_FUNCTION float dynamic_value(int code) {
   if (code == 255) return 1;
   const bool is_signed = sign == MapSign::with;
   const int n = !is_signed ? code + 1 : code < 127 ? 127 - code : code - 127;
@@ -36,14 +39,14 @@ KOKKOS_INLINE_FUNCTION float dynamic_value(int code) {
 /// The greatest float that is not nearer to the value of `code + 1` than to that of `code`; infinite for the
 /// last code.
 template <MapSign sign>
-KOKKOS_INLINE_FUNCTION float dynamic_border(int code) {
-  if (code == 255) return Kokkos::Experimental::infinity<float>::value;
+KFORMER_MAP_FUNCTION float dynamic_border(int code) {
+  if (code == 255) return __builtin_huge_valf();
   if (sign == MapSign::without && code == 0) return 0;  // a positive number is not coded as 0
   const double middle = (static_cast<double>(dynamic_value<sign>(code)) + dynamic_value<sign>(code + 1)) / 2;
   const auto nearest = static_cast<float>(middle);
   if (nearest <= middle) return nearest;
-  const auto bits = Kokkos::bit_cast<std::uint32_t>(nearest);
-  return Kokkos::bit_cast<float>(nearest > 0 ? bits - 1 : bits + 1);
+  const auto bits = __builtin_bit_cast(std::uint32_t, nearest);
+  return __builtin_bit_cast(float, nearest > 0 ? bits - 1 : bits + 1);
 }
 
 /// The values and borders of a map as tables.
@@ -52,7 +55,7 @@ struct DynamicMap {
 };
 
 template <MapSign sign>
-DynamicMap dynamic_map() {
+constexpr DynamicMap dynamic_map() {
   DynamicMap map{};
   for (int code = 0; code < 256; ++code) {
     map.value[code] = dynamic_value<sign>(code);
@@ -62,7 +65,7 @@ DynamicMap dynamic_map() {
 }
 
 /// The code of `x` in [−1, 1]; 0 for NaN.
-KOKKOS_INLINE_FUNCTION int dynamic_code(const DynamicMap& map, float x) {
+KFORMER_MAP_FUNCTION int dynamic_code(const DynamicMap& map, float x) {
   int code = 0;
   for (int step = 128; step > 0; step /= 2)
     if (x > map.border[code + step - 1]) code += step;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The instructions on the emulated block, from the descriptions of the PTX ISA.
 #include "ops/common/cuda/instructions.hpp"
+
+#include <algorithm>
+
 #include "kformer/core/scalar.hpp"
 
 namespace kformer::Impl::cuda {
@@ -98,6 +101,10 @@ void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, 
 float shuffle_xor(float x, int lanes) { return Block::current().exchange(x)[lane() ^ lanes]; }
 double shuffle_xor(double x, int lanes) { return Block::current().exchange(x)[lane() ^ lanes]; }
 std::uint32_t shuffle(std::uint32_t x, int from) { return Block::current().exchange(x)[from]; }
+std::uint32_t largest_of_warp(std::uint32_t x) {
+  const std::uint32_t* all = Block::current().exchange(x);
+  return *std::max_element(all, all + emulation::warp_threads);
+}
 
 template std::uint32_t pack<Half::bf16>(float, float);
 template std::uint32_t pack<Half::f16>(float, float);

@@ -46,12 +46,30 @@ KFORMER_DEVICE AdamWPiece piece_of(const AdamWPieces& all, int piece) {
 struct AdamWScaling {
   const void* norm;  ///< null: none
   double scale, max_norm;
+
+  /// Whether the norm is not finite: then the whole step is skipped.
+  template <class C>
+  KFORMER_DEVICE bool skips() const {
+    if (!norm) return false;
+    const C length = *static_cast<const C*>(norm);
+    return !(length - length == 0);
+  }
+  template <class C>
+  KFORMER_DEVICE double factor() const {
+    if (max_norm == 0) return scale;
+    const double length = static_cast<double>(*static_cast<const C*>(norm)) * scale + clip_epsilon;
+    return length > max_norm ? scale * (max_norm / length) : scale;
+  }
 };
 
 /// The step on weights of one type, whose states are stored in the type of arithmetic.
 /// \throws std::runtime_error if CUDA refuses the launch
 void adamw_step(Stream stream, DType type, const AdamWPieces& pieces, const AdamWNumbers& numbers,
                 const AdamWScaling& scaling);
+/// The step on weights of one type up to float, whose states have 8 bits.
+/// \throws std::runtime_error if CUDA refuses the launch
+void adamw_coded_step(Stream stream, DType type, const AdamWPieces& pieces, const AdamWNumbers& numbers,
+                      const AdamWScaling& scaling);
 
 /// The sum of squares of each piece of gradients, f32 or f64.
 /// \throws std::runtime_error if CUDA refuses the launch

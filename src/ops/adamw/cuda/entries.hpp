@@ -34,19 +34,18 @@ struct AdamWEntry {
   using P = AdamW;
   static constexpr Kernel<P, Exec> entry() { return {"cuda_chunks", reject, no_workspace<P>, run}; }
 
-  static std::string reject(const P& p) {
-    for (const AdamWParameter& parameter : p.parameters)
-      if (parameter.m.dtype == DType::u8) return "it does not support 8-bit states";
-    return pieces_refusal<Exec>(p.parameters);
-  }
+  static std::string reject(const P& p) { return pieces_refusal<Exec>(p.parameters); }
   static void run(const Exec& exec, const P& p, const Workspace&) {
     const GradientScaling scaling = gradient_scaling(p);
-    for_each_kind_of_batch(p.parameters, [&]<class T>(const AdamWBatch& batch, std::type_identity<T>, auto) {
-      announced("kformer::adamw[cuda_chunks]", exec, [&] {
-        adamw_step(Device<Exec>::stream(exec), dtype_of<T>, pieces_of(batch), adamw_numbers(p.options),
-                   {scaling.norm, scaling.scale, scaling.max_norm});
-      });
-    });
+    for_each_kind_of_batch(
+        p.parameters, [&]<class T, bool is_coded>(const AdamWBatch& batch, std::type_identity<T>,
+                                                  std::bool_constant<is_coded>) {
+          constexpr auto step = is_coded ? adamw_coded_step : adamw_step;
+          announced(is_coded ? "kformer::adamw_coded[cuda_chunks]" : "kformer::adamw[cuda_chunks]", exec, [&] {
+            step(Device<Exec>::stream(exec), dtype_of<T>, pieces_of(batch), adamw_numbers(p.options),
+                 {scaling.norm, scaling.scale, scaling.max_norm});
+          });
+        });
   }
 };
 

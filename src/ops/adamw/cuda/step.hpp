@@ -44,26 +44,61 @@ KFORMER_DEVICE void store_elements(T* to, std::int64_t i, const Arithmetic<T> (&
     store_numbers(to + i, x);
 }
 
+/// What a step reads and writes besides states, of one parameter.
+template <class T>
+struct AdamWWeights {
+  using C = Arithmetic<T>;
+  static constexpr bool is_rounded = sizeof(T) == 2;
+  /// Elements of an access: 16 bytes of gradients.
+  static constexpr int elements = per_chunk<C>;
+
+  const C* gradient;
+  C* exact;  // null where a 16-bit weight has no master
+  T* weight;
+  C decay, factor;
+
+  KFORMER_DEVICE AdamWWeights(const AdamWItem& item, C gradient_factor)
+      : gradient(static_cast<const C*>(item.gradient)),
+        exact(static_cast<C*>(is_rounded ? item.master : item.weight)),
+        weight(static_cast<T*>(item.weight)),
+        decay(static_cast<C>(item.weight_decay)),
+        factor(gradient_factor) {}
+  KFORMER_DEVICE bool is_aligned() const {
+    return ((address(gradient) | address(exact)) % 16 | address(weight) % (elements * sizeof(T))) == 0;
+  }
+  template <int n>
+  KFORMER_DEVICE void load(std::int64_t i, C (&w)[n]) const {
+    if (exact)
+      load_elements(exact, i, w);
+    else
+      load_elements(weight, i, w);
+  }
+  template <int n>
+  KFORMER_DEVICE void store(std::int64_t i, const C (&w)[n]) const {
+    if (exact) store_elements(exact, i, w);
+    if constexpr (is_rounded) store_elements(weight, i, w);
+  }
+
+ protected:
+  KFORMER_DEVICE static std::uintptr_t address(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
+};
+
 template <class T>
 struct AdamWKernel {
   using C = Arithmetic<T>;
   static constexpr int threads = adamw_threads, blocks_per_multiprocessor = 4, shared_bytes = sizeof(C);
-  /// Elements of an access: 16 bytes of gradients and states.
-  static constexpr int elements = per_chunk<C>;
 
   AdamWPieces pieces;
   AdamWRule<C> rule;
   AdamWScaling scaling;
 
   KFORMER_DEVICE void operator()() const {
-    if (scaling.norm) {
-      const C norm = *static_cast<const C*>(scaling.norm);
-      if (!(norm - norm == 0)) return;  // not finite: the whole step is skipped
-    }
-    if (thread_index() == 0) store_shared(shared_begin(), static_cast<C>(gradient_factor()));
+    if (scaling.skips<C>()) return;
+    if (thread_index() == 0) store_shared(shared_begin(), static_cast<C>(scaling.factor<C>()));
     block_barrier();
     const AdamWPiece piece = piece_of(pieces, block_index());
     const Arrays arrays(pieces.items[piece.item], load_shared<C>(shared_begin()));
+    constexpr int elements = Arrays::elements;
     std::int64_t in_chunks = piece.begin;
     if (arrays.is_aligned()) {
       in_chunks += (piece.end - piece.begin) / elements * elements;
@@ -74,36 +109,15 @@ struct AdamWKernel {
   }
 
  private:
-  static constexpr bool is_rounded = sizeof(T) == 2;
-
-  struct Arrays {
-    const C* gradient;
+  struct Arrays : AdamWWeights<T> {
     C *m, *v;
-    C* exact;  // null where a 16-bit weight has no master
-    T* weight;
-    C decay, factor;
 
     KFORMER_DEVICE Arrays(const AdamWItem& item, C gradient_factor)
-        : gradient(static_cast<const C*>(item.gradient)),
-          m(static_cast<C*>(item.m)),
-          v(static_cast<C*>(item.v)),
-          exact(static_cast<C*>(is_rounded ? item.master : item.weight)),
-          weight(static_cast<T*>(item.weight)),
-          decay(static_cast<C>(item.weight_decay)),
-          factor(gradient_factor) {}
+        : AdamWWeights<T>(item, gradient_factor), m(static_cast<C*>(item.m)), v(static_cast<C*>(item.v)) {}
     KFORMER_DEVICE bool is_aligned() const {
-      const auto place = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
-      return ((place(gradient) | place(m) | place(v) | place(exact)) % 16 |
-              place(weight) % (elements * sizeof(T))) == 0;
+      return AdamWWeights<T>::is_aligned() && (this->address(m) | this->address(v)) % 16 == 0;
     }
   };
-
-  KFORMER_DEVICE double gradient_factor() const {
-    if (scaling.max_norm == 0) return scaling.scale;
-    const double length =
-        static_cast<double>(*static_cast<const C*>(scaling.norm)) * scaling.scale + clip_epsilon;
-    return length > scaling.max_norm ? scaling.scale * (scaling.max_norm / length) : scaling.scale;
-  }
 
   template <int n>
   KFORMER_DEVICE void step(const Arrays& a, std::int64_t i) const {
@@ -111,16 +125,12 @@ struct AdamWKernel {
     load_elements(a.gradient, i, g);
     load_elements(a.m, i, m);
     load_elements(a.v, i, v);
-    if (a.exact)
-      load_elements(a.exact, i, w);
-    else
-      load_elements(a.weight, i, w);
+    a.load(i, w);
     KFORMER_DEVICE_UNROLL
     for (int k = 0; k < n; ++k) rule(g[k] * a.factor, a.decay, m[k], v[k], w[k]);
     store_elements(a.m, i, m);
     store_elements(a.v, i, v);
-    if (a.exact) store_elements(a.exact, i, w);
-    if constexpr (is_rounded) store_elements(a.weight, i, w);
+    a.store(i, w);
   }
 };
 

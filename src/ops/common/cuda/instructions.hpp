@@ -19,11 +19,15 @@
 #if defined(__CUDACC__)
 #define KFORMER_DEVICE __device__ __forceinline__
 #define KFORMER_DEVICE_CALL __device__ __noinline__
+#define KFORMER_DEVICE_CONSTANT __device__ constexpr
 #define KFORMER_DEVICE_UNROLL _Pragma("unroll")
+#define KFORMER_DEVICE_NO_UNROLL _Pragma("unroll 1")
 #else
 #define KFORMER_DEVICE inline
 #define KFORMER_DEVICE_CALL inline
+#define KFORMER_DEVICE_CONSTANT constexpr
 #define KFORMER_DEVICE_UNROLL
+#define KFORMER_DEVICE_NO_UNROLL
 #endif
 
 namespace kformer::Impl::cuda {
@@ -149,6 +153,12 @@ KFORMER_DEVICE float bits_as_float(std::uint32_t bits) { return __uint_as_float(
 KFORMER_DEVICE std::uint32_t float_as_bits(float x) { return __float_as_uint(x); }
 KFORMER_DEVICE float shuffle_xor(float x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
 KFORMER_DEVICE std::uint32_t shuffle(std::uint32_t x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
+/// The largest of the 32 lanes of a warp, in each.
+KFORMER_DEVICE std::uint32_t largest_of_warp(std::uint32_t x) {
+  std::uint32_t y;
+  asm volatile("redux.sync.max.u32 %0, %1, 0xffffffff;\n" : "=r"(y) : "r"(x));
+  return y;
+}
 /// The same number, hidden from the optimiser. It then computes expressions of it inside a loop, not before the
 /// loop, where the results would occupy registers throughout.
 KFORMER_DEVICE int opaque(int x) {
@@ -242,6 +252,7 @@ inline std::uint32_t float_as_bits(float x) {
 }
 float shuffle_xor(float x, int lanes);
 std::uint32_t shuffle(std::uint32_t x, int lane);
+std::uint32_t largest_of_warp(std::uint32_t x);
 inline int opaque(int x) { return x; }
 inline float opaque(float x) { return x; }
 inline Chunk opaque(const Chunk& x) { return x; }
