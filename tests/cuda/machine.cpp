@@ -66,8 +66,9 @@ BOOST_AUTO_TEST_CASE(occupancies) {
 }
 
 BOOST_AUTO_TEST_CASE(presets) {
-  const std::pair<const char*, int> expected[] = {{"A100", 80}, {"RTX 3090 Ti", 86}, {"RTX 4090", 89},
-                                                  {"H100", 90}, {"H200", 90},        {"RTX 5080", 120}};
+  const std::pair<const char*, int> expected[] = {{"A100", 80},     {"RTX 3090", 86},  {"RTX 3090 Ti", 86},
+                                                  {"RTX 4090", 89}, {"L40S", 89},      {"H100", 90},
+                                                  {"H200", 90},     {"RTX 5080", 120}, {"RTX 5090", 120}};
   BOOST_REQUIRE(std::size(cuda::presets) == std::size(expected));
   for (std::size_t i = 0; i < std::size(expected); ++i) {
     BOOST_TEST(cuda::presets[i].name == expected[i].first);

@@ -6,6 +6,7 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -87,12 +88,20 @@ class Tables(unittest.TestCase):
     def test_low_occupancy_needs_a_reason(self):
         text, faults = table(parse()[0][0])
         self.assertEqual(faults, [])
-        self.assertRegex(text, r"(?s)Under 50 %, `ForwardKernel`: a thread holds .*\n$")
+        self.assertRegex(text, r"(?s)At most 50 %, `ForwardKernel`: a thread holds .*\n$")
         self.assertLessEqual(max(len(line) for line in text.splitlines() if not line.startswith("|")), 140)
         unknown = parse(FORWARD.replace("ForwardKernel", "CombineKernel"))[0][0]
         text, (fault,) = table(unknown)
         self.assertIn("no comment 'Occupancy of CombineKernel: ...' says why", fault)
-        self.assertEqual(table(unknown, per_mille=500)[1], [])
+        self.assertEqual(len(table(unknown, per_mille=500)[1]), 1)
+        self.assertEqual(table(unknown, per_mille=501)[1], [])
+
+    def test_every_machine_has_a_row_with_its_cards(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text = RESOURCES.machines(RESOURCES.occupancy_program(Path(folder)))
+        self.assertIn("\n| `sm_86` | RTX 3090, RTX 3090 Ti | 1536 | 16 | 100 | 99 |\n", text)
+        self.assertEqual([line.split("`")[1] for line in text.splitlines()[2:]],
+                         [f"sm_{a}" for a in RESOURCES.ARCHITECTURES])
 
 
 if __name__ == "__main__":

@@ -75,6 +75,10 @@ struct CodedShared {
                        factor = numbers + warps * numbers_of_warp, bytes = factor + sizeof(float);
 };
 
+// Occupancy of CodedAdamWKernel: registers limit it to four blocks, on machines with 100 KB of shared
+// memory that does, too. A thread has gradients, codes and weights in flight, 32 or 40 bytes, all threads
+// of a multiprocessor 32 KB and more. A multiprocessor's share of the memory bandwidth (H200: 4.8 TB/s for
+// 132) is 36 KB per microsecond, and a latency is shorter.
 template <class T>
 struct CodedAdamWKernel {
   static constexpr int threads = adamw_threads, blocks_per_multiprocessor = 4,

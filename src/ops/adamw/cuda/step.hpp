@@ -83,6 +83,10 @@ struct AdamWWeights {
   KFORMER_DEVICE static std::uintptr_t address(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
 };
 
+// Occupancy of AdamWKernel: registers limit it to four blocks. A thread has a gradient, two states and a
+// weight in flight, 56 or 64 bytes, all threads of a multiprocessor 56 KB and more. A multiprocessor's
+// share of the memory bandwidth (H200: 4.8 TB/s for 132) is 36 KB per microsecond, and a latency is
+// shorter.
 template <class T>
 struct AdamWKernel {
   using C = Arithmetic<T>;

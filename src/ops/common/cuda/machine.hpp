@@ -64,8 +64,9 @@ struct Preset {
   const Machine& limits;
 };
 inline constexpr Preset presets[] = {
-    {"A100", machine(80)}, {"RTX 3090 Ti", machine(86)}, {"RTX 4090", machine(89)},
-    {"H100", machine(90)}, {"H200", machine(90)},        {"RTX 5080", machine(120)},
+    {"A100", machine(80)},     {"RTX 3090", machine(86)},  {"RTX 3090 Ti", machine(86)},
+    {"RTX 4090", machine(89)}, {"L40S", machine(89)},      {"H100", machine(90)},
+    {"H200", machine(90)},     {"RTX 5080", machine(120)}, {"RTX 5090", machine(120)},
 };
 
 /// How many blocks of a kernel one multiprocessor holds at once.

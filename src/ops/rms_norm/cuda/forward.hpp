@@ -8,6 +8,10 @@
 
 namespace kformer::Impl::cuda {
 
+// Occupancy of RmsNormForwardKernel: registers limit it to 1024 threads where a thread keeps four chunks of
+// a row between the sum of squares and its scaling. So memory is read once, and 64 KB of a multiprocessor
+// are in flight. A multiprocessor's share of the memory bandwidth (H200: 4.8 TB/s for 132) is 36 KB per
+// microsecond, and a latency is shorter.
 template <class T, class Shape, bool fused>
 struct RmsNormForwardKernel {
   static constexpr int threads = Shape::threads, blocks_per_multiprocessor = 1024 / threads;
