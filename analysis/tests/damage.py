@@ -21,7 +21,7 @@ from pathlib import Path
 
 from kformer_results import ResultFileError, open_results
 from kformer_results.__main__ import main as command_line
-from tests import synthetic, synthetic_attention
+from tests import stored, synthetic, synthetic_attention
 from tests.test_tables import GENERATED, GIB, PLANNED, QUANTIZED, write
 from tests.test_train import TRAINED
 
@@ -53,6 +53,7 @@ KINDS = {
     "memory_plan": lambda path: write(path, "memory_plan", PLANNED_AND_LIMITED),
     "quantize": lambda path: write(path, "quantize", QUANTIZED),
     "train": lambda path: write(path, "train", TRAINED_AND_PROFILED),
+    "scaling": lambda path: path.write_bytes(stored.contents("scaling")),
 }
 
 

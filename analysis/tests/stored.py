@@ -10,8 +10,13 @@ FOLDER = Path(__file__).parent / "samples"
 NEWEST = schema.versions()[-1]
 
 
+def contents(kind: str, version: str = NEWEST) -> bytes:
+    """The sample of a kind."""
+    return gzip.decompress((FOLDER / version / f"{kind}.h5.gz").read_bytes())
+
+
 def unpack(folder: Path, kind: str, version: str = NEWEST) -> Path:
-    """The sample of a kind, as a file in `folder`."""
+    """The same as a file in `folder`."""
     path = folder / f"{kind}.h5"
-    path.write_bytes(gzip.decompress((FOLDER / version / f"{kind}.h5.gz").read_bytes()))
+    path.write_bytes(contents(kind, version))
     return path

@@ -8,8 +8,9 @@ import sys
 import unittest
 from pathlib import Path
 
-from kformer_results import ResultFileError, open_results
+from kformer_results import ResultFileError, open_results, schema
 from kformer_results.reader import TEXTS
+from tests import stored
 from tests.damage import KINDS, damaged, outcome
 from tests.test_results import WithFile
 
@@ -31,6 +32,9 @@ def outcome_apart(path) -> str:
 
 
 class DamagedFiles(WithFile):
+    def test_every_kind_is_damaged(self):
+        self.assertEqual({kind.split(",")[0] for kind in KINDS}, set(schema.kinds(stored.NEWEST)))
+
     def test_of_every_kind(self):
         for kind, write in KINDS.items():
             path = self.folder / f"{kind}.h5"

@@ -49,6 +49,7 @@
 #include "kformer/core/views.hpp"
 #include "kformer/core/workspace.hpp"
 #include "kformer/memory/arena.hpp"
+#include "kformer/memory/booked_scratch.hpp"
 #include "kformer/memory/checkpointed.hpp"
 #include "kformer/memory/format_bytes.hpp"
 #include "kformer/memory/launch_order.hpp"

@@ -8,8 +8,8 @@ path forced, which keeps the scores in memory as well. Forward runs under no_gra
 autograd.grad on a retained graph. Each uses its favourable layout: ours is (batch, seq, heads, head_dim), PyTorch's
 (batch, heads, seq, head_dim). Inputs are normal numbers, and rotate so that they come from memory. PyTorch allocates its
 results in each call, as it does for its users; ours are passed in. A row has medians, our share of the machine's limit
-measured between the calls (the multiply-add peak; for decode, the copy bandwidth), and our speed-up over the better of
-PyTorch's paths. --filter '^standard_attention/' chooses the form with the scores in memory.
+measured between the calls (the multiply-add peak; for decode, the bandwidth of reads, updates or copies, whichever moves
+the most), and our speed-up over the better of PyTorch's paths. --filter '^standard_attention/' chooses the form with the scores in memory.
 
 Create the environment with perf/peers/make_environment.
 """

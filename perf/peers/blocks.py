@@ -6,9 +6,9 @@ same run.
 The three alternate call by call, never run at the same time, and use equal threads. Forward runs under no_grad, backward is
 autograd.grad on a retained graph; a layer runs both, and the optimizer makes a step. Inputs rotate so that they come from
 memory. PyTorch allocates its results in each call, as it does for its users; ours are passed in. A row has medians, our share
-of the machine's limit measured between the calls (the multiply-add peak or the copy bandwidth; for a layer, the sum of both
-over its parts), and our speed-up over the better of PyTorch's two paths. If torch.compile fails, the program says why and
-reports only eager.
+of the machine's limit measured between the calls (the multiply-add peak, or the bandwidth of reads, updates or copies,
+whichever moves the most; for a layer, the sum of both over its parts), and our speed-up over the better of PyTorch's two
+paths. If torch.compile fails, the program says why and reports only eager.
 
 Create the environment with perf/peers/make_environment; torch.compile needs a C++ compiler.
 """

@@ -38,8 +38,8 @@ std::string describe(const std::string& space, const MachineLimits& limits);
 
 /// What a case on a space cannot exceed.
 struct CaseLimits {
-  /// FLOP/s of its storage type: multiply-adds, or pairs of bf16 products where these are faster; on devices the
-  /// matrix product of 16-bit types.
+  /// FLOP/s of its storage type: multiply-adds, or pairs of bf16 products where these are faster; on devices,
+  /// for 16-bit types, the matrix product where it is faster, by the best kernel, whatever is forced.
   double flop_rate = 0;
   /// byte/s of reads, updates or copies of as many bytes, whichever moves the most.
   double bandwidth = 0;

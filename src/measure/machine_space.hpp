@@ -8,6 +8,7 @@
 #include <numeric>
 #include <type_traits>
 
+#include "kformer/core/kernel_list.hpp"
 #include "kformer/memory/transfer.hpp"
 #include "kformer/ops/linear.hpp"
 #include "measure/bursts/host_bursts.hpp"
@@ -57,6 +58,14 @@ double matmul_rate(const Exec& exec, const SamplingPlan& plan) {
   const SquareProduct<Exec, T> product(exec);
   const auto launch = [&] { product.launch(exec); };
   return product.flops / shortest_time(exec, plan, launch);
+}
+
+/// The same by the best kernel of all, whichever one a case is forced to run: what a machine can do does not
+/// depend on that.
+template <class Exec, class T>
+double free_matmul_rate(const Exec& exec, const SamplingPlan& plan) {
+  const ForcedKernels none("");
+  return matmul_rate<Exec, T>(exec, plan);
 }
 
 /// Elements of the arrays that are copied: far more than the caches hold.
@@ -282,7 +291,9 @@ double flop_rate_limit(const Exec& exec, DType dtype) {
   if constexpr (Impl::is_host_space<Exec>)
     return std::max(fma_rate<Exec, float>(exec, brief), dtype == DType::bf16 ? pair_rate(exec, brief) : 0);
   else
-    return dtype == DType::bf16 ? matmul_rate<Exec, bf16>(exec, brief) : matmul_rate<Exec, f16>(exec, brief);
+    return std::max(fma_rate<Exec, float>(exec, brief), dtype == DType::bf16
+                                                            ? free_matmul_rate<Exec, bf16>(exec, brief)
+                                                            : free_matmul_rate<Exec, f16>(exec, brief));
 }
 
 /// Operations/s that a kernel cannot exceed whose products are of 8-bit activations: of bytes, or of floats where these

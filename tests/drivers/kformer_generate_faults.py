@@ -131,5 +131,51 @@ class Output(FaultTest):
         self.assertEqual(self.check_locked_folder("deck.toml").stdout, "")
 
 
+class Prompts(FaultTest):
+    """Whatever the bytes of a prompt are, a text follows it, or a sentence says why not."""
+
+    def setUp(self):
+        super().setUp()
+        self.deck("[generate]\nmax_new_tokens = 2\nstop_at_eos = false\n[output]\noverwrite = true\n"
+                  '[[prompt]]\nfile = "prompt.txt"\n')
+        self.prompt = self.folder / "prompt.txt"
+        self.prompt.unlink()
+
+    @needs_h5py
+    def test_any_bytes_are_a_prompt(self):
+        for prompt in (b"", b"a\0b\0", bytes(range(256)), b"\xff\xfe\xc3(\xe2\x82\xf0\x9f",
+                       "e\N{COMBINING ACUTE ACCENT}\N{RIGHT-TO-LEFT OVERRIDE}".encode(), b"\x1b]0;title\x07\x1b[2J\r\n"):
+            with self.subTest(prompt=prompt):
+                self.prompt.write_bytes(prompt)
+                done = subprocess.run([self.PROGRAM, "deck.toml"], cwd=self.folder, capture_output=True)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(done.stdout[:len(prompt)], prompt)
+                with h5py.File(self.folder / "deck.h5") as file:
+                    # A token for each byte, and the beginning.
+                    self.assertEqual(file["generations/prompt_tokens"][0], len(prompt) + 1)
+                    self.assertEqual(file["generations/new_tokens"][0], 2)
+
+    def refused(self, reason, exit_code):
+        done = self.run_driver("deck.toml", "--dry-run", expect=exit_code)
+        self.assertIn(f"error: {reason}", done.stderr)
+
+    def test_what_is_no_text_is_refused(self):
+        path = self.prompt.resolve()
+        self.refused(f"cannot read '{path}': No such file or directory", 3)
+        self.prompt.mkdir()
+        self.refused(f"cannot read '{path}': Is a directory", 3)
+        self.prompt.rmdir()
+        os.mkfifo(self.prompt)
+        self.refused(f"cannot read '{path}': it is a pipe, a device or a socket, not a file", 3)
+        self.prompt.unlink()
+        self.prompt.symlink_to("/dev/zero")
+        self.refused(f"cannot read '{path}': it is a pipe, a device or a socket, not a file", 3)
+
+    def test_a_prompt_that_is_too_large_is_refused(self):
+        self.prompt.touch()
+        os.truncate(self.prompt, (16 << 20) + 1)
+        self.refused(f"'{self.prompt.resolve()}' has more than 16777216 bytes, too many for a prompt", 4)
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -201,7 +201,7 @@ class Interruption(QuantizeTest):
 
     def test_a_signal_stops_between_tensors_and_leaves_nothing(self):
         self.model()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
             run = self.signalled_while_it_converts(number)
             self.assertEqual((run.returncode, run.stderr), (75, ""), run.stdout)
             self.assertRegex(run.stdout, r"\nstopped \(signal: .+\); nothing was written\n$")

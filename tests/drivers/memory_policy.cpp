@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "learner/memory_policy.hpp"
 
-#include <Kokkos_Core.hpp>
-
 #include <boost/test/unit_test.hpp>
 
 #include <string>
@@ -10,6 +8,7 @@
 
 #include "kformer/core/error.hpp"
 #include "measure/spaces.hpp"
+#include "start_kokkos_once.hpp"
 
 namespace {
 
@@ -58,7 +57,7 @@ BOOST_AUTO_TEST_SUITE(memory_policy)
 
 // 10,000 budgets from the fewest bytes to those of `none`.
 BOOST_AUTO_TEST_CASE(a_larger_budget_never_takes_less_memory_or_more_time) {
-  const Kokkos::ScopeGuard kokkos;
+  Testing::start_kokkos_once();
   const std::string space = measure::built_spaces().front();
   const auto cases = trainings();
   const std::size_t budgets = 10000 / cases.size();

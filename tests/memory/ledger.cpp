@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kformer/memory/arena.hpp"
+#include "kformer/memory/booked_scratch.hpp"
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
 #include "support/tools.hpp"
@@ -354,6 +355,31 @@ BOOST_AUTO_TEST_CASE(an_arena_places_views_in_one_block) {
   BOOST_TEST(offset(d.data()) == 64 + 128);
   constexpr std::int64_t large = std::int64_t(1) << 32;
   BOOST_CHECK_THROW(arena.add(a, large, large), OutOfMemory);
+}
+
+// Kokkos allocates what the ledger says, and a little for itself.
+BOOST_AUTO_TEST_CASE(reserved_scratch_is_booked_while_its_block_lives) {
+  constexpr std::size_t bytes = std::size_t(1) << 20;
+  const Exec exec = Kokkos::Experimental::partition_space(Exec{}, 1)[0];
+  const auto ledger = Ledger::create(), forecast = Ledger::create(Ledger::Mode::count),
+             full = Ledger::create(Ledger::Mode::allocate, bytes - 1);
+  std::size_t booked = 0;
+  if constexpr (Impl::is_host_space<Exec>) booked = bytes * static_cast<std::size_t>(exec.concurrency());
+  {
+    const ToolsRecorder recorder;
+    const auto counted = reserve_scratch(exec, *forecast, bytes);
+    BOOST_TEST(forecast->current(MemoryClass::workspace) == booked);
+    if (booked > 0) BOOST_CHECK_THROW((void)reserve_scratch(exec, *full, bytes), OutOfMemory);
+    BOOST_TEST(recorder.allocations().empty());
+    const auto block = reserve_scratch(exec, *ledger, bytes);
+    BOOST_TEST(ledger->current(MemoryClass::workspace) == booked);
+    std::size_t allocated = 0;
+    for (const auto& allocation : recorder.allocations()) allocated += allocation.bytes;
+    BOOST_TEST(allocated >= booked);
+    BOOST_TEST(allocated <= booked + booked / 4);
+  }
+  BOOST_TEST(ledger->current(MemoryClass::workspace) == 0u);
+  BOOST_TEST(ledger->peak(MemoryClass::workspace) == booked);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

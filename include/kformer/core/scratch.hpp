@@ -21,8 +21,9 @@ inline constexpr std::size_t usual_scratch_bytes = std::size_t(4) << 20;
 ///
 /// On hosts kernels keep tiles in Kokkos team scratch. Kokkos keeps one such memory per instance, lets it grow when
 /// a kernel needs more than it has, and frees it with the instance. Without a reservation, a call that needs more
-/// than any before it allocates the memory of each thread anew. It is no part of a workspace or of a ledger; the
-/// allocation callbacks of Kokkos Tools see it. On devices this does nothing.
+/// than any before it allocates the memory of each thread anew. It is no part of a workspace, and of a ledger
+/// only by `reserve_scratch(exec, ledger)` (`kformer/memory/booked_scratch.hpp`); the allocation callbacks of
+/// Kokkos Tools see it. On devices this does nothing.
 ///
 /// \param exec   the instance on which functions will be called
 /// \param bytes  per thread. Larger calls need more, in proportion: 8 MiB for head dimensions up to 512

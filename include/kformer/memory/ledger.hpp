@@ -131,6 +131,16 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
     });
   }
 
+  /// Books memory that something else allocates after the call, until the block is destroyed, which has none.
+  /// \throws OutOfMemory with the ledger, if the bytes would pass the limit
+  template <class MemorySpace>
+  [[nodiscard]] MemoryBlock<MemorySpace> book_elsewhere(MemoryClass memory_class, const std::string& label,
+                                                        std::size_t bytes) {
+    MemoryBlock<MemorySpace> block = booked<MemorySpace>(memory_class, label, bytes);
+    confirm();
+    return block;
+  }
+
   /// Current bytes of a class.
   std::size_t current(MemoryClass memory_class) const;
   /// Peak bytes of a class since the last `reset_peaks`.
@@ -169,14 +179,20 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   Ledger(Mode mode, std::size_t limit, std::string_view space)
       : m_mode(mode), m_limit(limit), m_limited_space(space) {}
   static std::size_t index(MemoryClass c) { return static_cast<std::size_t>(c); }
-  template <class MemorySpace, class Take>
-  MemoryBlock<MemorySpace> allocate_by(MemoryClass memory_class, const std::string& label, std::size_t bytes,
-                                       Take take) {
+  // A block without memory. Its destructor cancels the booking if the allocation fails.
+  template <class MemorySpace>
+  MemoryBlock<MemorySpace> booked(MemoryClass memory_class, const std::string& label, std::size_t bytes) {
     book(MemorySpace::name(), memory_class, label, bytes);
-    MemoryBlock<MemorySpace> block;  // its destructor cancels the booking if the allocation fails
+    MemoryBlock<MemorySpace> block;
     block.m_ledger = shared_from_this();
     block.m_class = memory_class;
     block.m_bytes = bytes;
+    return block;
+  }
+  template <class MemorySpace, class Take>
+  MemoryBlock<MemorySpace> allocate_by(MemoryClass memory_class, const std::string& label, std::size_t bytes,
+                                       Take take) {
+    auto block = booked<MemorySpace>(memory_class, label, bytes);
     if (m_mode == Mode::allocate && bytes > 0) {
       block.m_memory = take("kformer::" + label);
       if (!block.m_memory) {

@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Figures in the documents agree with each other: sums are those of their tables, and no share exceeds its limit."""
+
+import os
+import re
+import unittest
+from pathlib import Path
+
+from commits_in_documents import commits_in
+
+DOCS = Path(os.environ["KFORMER_SOURCE"]) / "docs"
+NUMBER = re.compile(r"\d{1,3}(?:,\d{3})*")
+SHARE = re.compile(r"(?<![−–\d.])(\d+(?:\.\d+)?)(?=(?:, \d+(?:\.\d+)?)* %)")
+MOST = 105  # percent; beyond that the limit is none
+
+
+def text_of(page):
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+def rows(text):
+    """The cells of each row of its tables."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+
+
+def numbers(cells):
+    """Those among the cells that are nothing but a number."""
+    return [int(cell.replace(",", "")) for cell in cells if NUMBER.fullmatch(cell)]
+
+
+def shares_in(line):
+    return [float(share) for share in SHARE.findall(line)]
+
+
+class FiguresInDocuments(unittest.TestCase):
+    def test_shares_are_told_from_reductions(self):
+        self.assertEqual(shares_in("| −69 % | 71, 106.5 % | 2.9 × | 82.7 % |"), [71, 106.5, 82.7])
+
+    def test_no_share_exceeds_its_limit(self):
+        shares = [(share, page.name, row) for page in sorted(DOCS.rglob("performance*.md"))
+                  for row in rows(page.read_text(encoding="utf-8")) for share in shares_in(" | ".join(row))]
+        self.assertGreater(len(shares), 100)
+        self.assertEqual([found for found in shares if found[0] > MOST], [])
+
+    def test_executions_add_up(self):
+        text = text_of("fuzzing.md")
+        counts = [numbers(row)[:2] for row in rows(text) if len(row) == 5 and len(numbers(row)) >= 2]
+        fast, sanitized = (sum(column) for column in zip(*counts))
+        self.assertIn(f"{fast + sanitized:,} were run: {fast:,} without sanitizers, {sanitized:,} with them", text.replace("\n", " "))
+
+    def test_tensors_add_up(self):
+        text = text_of("tolerance.md")
+        table = rows(text)
+        two_runs = sum(sum(numbers([row[1], row[4]])) for row in table if len(row) == 7)
+        earlier = sum(sum(numbers(row[1:2])) for row in table if "draws, seed" in row[0])
+        self.assertIn(f"Of {two_runs:,} tensors", text)
+        self.assertIn(f"none of {two_runs + earlier:,} tensors", text)
+
+    def test_what_was_killed_names_a_commit(self):
+        results = text_of("mutants.md").partition("## Results")[2]
+        paragraphs = [part for part in re.split(r"\n\n+", results) if "killed" in part and not part.startswith("|")]
+        self.assertGreater(len(paragraphs), 10)
+        self.assertEqual([part for part in paragraphs if not commits_in(part)], [])
+
+
+if __name__ == "__main__":
+    unittest.main()
