@@ -175,6 +175,12 @@ class DividedModels(GridsTest):
         self.assertIn("shift", operations)
         self.assertNotIn("reduce_scatter", operations)
 
+    def test_a_window_does_not_go_round(self):
+        """A model of the deck is refused at the key."""
+        self.SMALL = self.SMALL.replace(f'[weights]\npath = "{TINY}"\n', MODEL + "sliding_window = 5\n")
+        output = self.train_on(None, KEYS + '[init]\nseed = 3\n', "parallel.context=2", 'parallel.context_exchange="ring"', expect=3)
+        self.assertIn("error: 'parallel.context_exchange' = \"ring\" is not for 'sliding_window' = 5 of the model", output)
+
     def test_adapters_of_divided_sequences_are_merged(self):
         self.train_on(2, KEYS + "[adapter]\nrank = 4\n", "parallel.context=2", 'output.model="model"')
         self.assertIn("model.norm.weight", self.weights())
