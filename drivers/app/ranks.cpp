@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <thread>
 
 #include "app/program.hpp"
@@ -32,6 +33,15 @@ int started() {
   for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"})
     if (const char* text = std::getenv(variable)) return std::max(1, std::atoi(text));
   return 1;
+}
+
+// By a signal: it neither computes nor writes.
+bool is_stopped(int process) {
+  std::ifstream file(fmt::format("/proc/{}/stat", process));  // 1234 (name) T …
+  std::string text;
+  std::getline(file, text);
+  const auto name = text.rfind(')');
+  return name != text.npos && text.compare(name, 3, ") T") == 0;
 }
 
 void send_to_nowhere(int file) {
@@ -57,6 +67,9 @@ Ranks::Ranks([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &m_rank);
   MPI_Comm_size(MPI_COMM_WORLD, &m_size);
   m_machine = MpiSession::ranks_on_this_machine();
+  const int own = ::getpid();
+  m_processes.resize(static_cast<std::size_t>(m_size));
+  MPI_Allgather(&own, 1, MPI_INT, m_processes.data(), 1, MPI_INT, MPI_COMM_WORLD);
   if (m_rank == 0) return;
   std::fflush(nullptr);
   m_error = ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
@@ -99,6 +112,11 @@ void Ranks::require_backend(RankBackend backend, const char* key, [[maybe_unused
 #endif
 }
 
+bool Ranks::all_work() const {
+  return std::ranges::none_of(
+      m_machine, [&](int rank) { return is_stopped(m_processes[static_cast<std::size_t>(rank)]); });
+}
+
 void Ranks::connect_devices([[maybe_unused]] RankBackend backend) {
 #ifdef KFORMER_ENABLE_NCCL
   if (m_size > 1 && backend == RankBackend::nccl)
@@ -119,8 +137,13 @@ void Ranks::begin(double timeout_s) {
   if (m_size > 1) {
     m_world = std::make_shared<MpiCommunicator>(
         MPI_COMM_WORLD, MpiOptions{.timeout = std::chrono::duration<double>(timeout_s)});
+    // Ranks wait no longer for one that writes it.
+    static constexpr std::chrono::hours longest_file(24);
     m_patient = std::make_shared<MpiCommunicator>(
-        MPI_COMM_WORLD, MpiOptions{.timeout = std::chrono::hours(24), .name = "writers"});
+        MPI_COMM_WORLD,
+        MpiOptions{.timeout = std::chrono::duration<double>(timeout_s),
+                   .name = "writers",
+                   .wait_on = [this](const auto& waited) { return waited < longest_file && all_work(); }});
     return;
   }
 #endif

@@ -75,7 +75,8 @@ class Ranks {
   std::vector<std::string> gather_text(const std::string& own, const char* what);
   /// Returns when all have called it.
   void barrier(const char* what) { gather({}, what); }
-  /// The same, however long a rank writes before it does. A rank that dies ends the program in any case.
+  /// The same, however long a rank writes before it does, up to a day. A rank that dies ends the program in any case, and
+  /// so does, after the time-out, one on this machine that is stopped by a signal.
   void await_writers(const char* what) { drivers::gather(*m_patient, {}, what); }
   /// Whether it is so on any rank.
   bool any(bool own, const char* what);
@@ -88,9 +89,11 @@ class Ranks {
 
  private:
   struct Session;
+  bool all_work() const;
 
   int m_rank = 0, m_size = 1;
   std::vector<int> m_machine{0};               // the ranks on this machine
+  std::vector<int> m_processes;                // of all ranks, each on its machine
   std::vector<measure::MemoryPlace> m_places;  // of all ranks
   int m_error = -1;                            // the standard error, while it is put away
   double m_timeout_s = 0;

@@ -21,6 +21,17 @@ namespace {
 // Tokens of a prompt whose logits exist together.
 constexpr std::int64_t most_scored = 64;
 
+// An adapter that is added to the weights.
+void require_dense_targets(const LoraConfig& lora, const WeightFormats& formats) {
+  for (const auto& [name, format] : formats)
+    for (std::size_t i = 0; i < lora.targets.size(); ++i)
+      if (lora.targets[i].rank > 0 && name.ends_with("." + projection_weight_name(static_cast<Projection>(i))))
+        throw NotSupported(
+            fmt::format("kformer-generate: the adapter of adapter.path is added to the weights, but {} stays "
+                        "quantised ({}); set adapter.live = true, or weights.keep_quantized = false",
+                        name, to_string(format)));
+}
+
 // The engine of a deck.
 EngineTask engine_task(const GenerateDeck& deck, const Checkpoint& checkpoint, std::int64_t longest_prompt,
                        const std::vector<std::int32_t>& end_of_text,
@@ -64,6 +75,7 @@ EngineTask engine_task(const GenerateDeck& deck, const Checkpoint& checkpoint, s
     task.adapters.push_back(open_adapter(deck.adapter.path, task.config));
   else if (!deck.adapter.path.empty())
     task.adapter = open_adapter(deck.adapter.path, task.config);
+  if (task.adapter) require_dense_targets(task.adapter->lora(), task.decoder.formats);
   for (const NamedAdapterTable& named : deck.adapters)
     task.adapters.push_back(open_adapter(named.path, task.config));
   for (const AdapterCheckpoint& adapter : task.adapters) task.decoder.adapters.push_back(adapter.lora());

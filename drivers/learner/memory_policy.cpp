@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 
 #include "kformer/memory/planner.hpp"
@@ -30,17 +29,16 @@ class Forecasts {
     const std::size_t bytes = forecast->peak_in(measure::memory_space_of(m_space));
     return {std::move(schedule), std::move(forecast), bytes, seconds};
   }
-  RecomputeCosts costs() const { return recompute_costs_of(m_space, m_task, rates_to_compare); }
-  std::int64_t layers() const { return m_task.config.num_hidden_layers; }
   // Ranks of a pipeline walk through their own layers, and need the input of each.
-  bool allows(const RecomputeSchedule& schedule) const {
+  RecomputeCosts costs() const {
+    RecomputeCosts costs = recompute_costs_of(m_space, m_task, rates_to_compare);
     const PipelineOptions& p = m_task.trainer.pipeline;
-    if (!p.ranks) return true;
-    const bool splits = splits_backward(p.schedule);
-    return schedule.nested_layers == 0 && std::ranges::none_of(schedule.kinds, [&](Recompute kind) {
-             return kind == Recompute::offload || (splits && kind == Recompute::layer);
-           });
+    if (!p.ranks) return costs;
+    costs.nested = costs.offload = false;
+    costs.rerun = !splits_backward(p.schedule);
+    return costs;
   }
+  std::int64_t layers() const { return m_task.config.num_hidden_layers; }
 
  private:
   std::string m_space;
@@ -57,16 +55,16 @@ class Forecasts {
       format_bytes(decision.bytes_in_space), bytes_by_class(*decision.forecast), format_bytes(limit), policy));
 }
 
-MemoryDecision cheapest(Forecasts& forecasts, std::size_t limit) {
-  auto front = recompute_front(forecasts.layers(), forecasts.costs());
-  std::erase_if(front, [&](const RecomputePlan& plan) { return !forecasts.allows(plan.schedule); });
+MemoryDecision cheapest(Forecasts& forecasts, std::size_t limit, const PlanAgreement& agree) {
+  const auto front = recompute_front(forecasts.layers(), forecasts.costs());
   const auto decision = [&](const RecomputePlan& plan) {
     return forecasts.decision(plan.schedule, plan.seconds);
   };
   // Bytes of a plan are those of the layers alone; the forecast has the last word. Both ascend along the front.
   const auto above = std::ranges::partition_point(
       front, [&](const RecomputePlan& plan) { return decision(plan).bytes_in_space <= limit; });
-  return decision(above == front.begin() ? front.front() : *std::prev(above));
+  const auto own = static_cast<std::size_t>(above == front.begin() ? 0 : above - front.begin() - 1);
+  return decision(front[agree ? agree(own) : own]);
 }
 
 }  // namespace
@@ -80,17 +78,17 @@ void require_policy(const std::string& space, Recompute recompute) {
 }
 
 MemoryDecision forecast_memory(const std::string& space, LearnerTask task, Recompute recompute,
-                               std::optional<std::size_t> limit) {
+                               std::optional<std::size_t> limit, const PlanAgreement& agree) {
   Forecasts forecasts(space, std::move(task));
-  if (recompute == Recompute::automatic && limit) return cheapest(forecasts, *limit);
+  if (recompute == Recompute::automatic && limit) return cheapest(forecasts, *limit, agree);
   if (recompute == Recompute::automatic) recompute = Recompute::none;
   const auto schedule = RecomputeSchedule::uniform(recompute, forecasts.layers());
   return forecasts.decision(schedule, recompute_seconds(schedule, forecasts.costs()));
 }
 
 MemoryDecision decide_memory(const std::string& space, LearnerTask task, Recompute recompute,
-                             std::optional<std::size_t> limit) {
-  MemoryDecision decision = forecast_memory(space, std::move(task), recompute, limit);
+                             std::optional<std::size_t> limit, const PlanAgreement& agree) {
+  MemoryDecision decision = forecast_memory(space, std::move(task), recompute, limit, agree);
   if (limit && decision.bytes_in_space > *limit) refuse(decision, *limit, recompute);
   return decision;
 }

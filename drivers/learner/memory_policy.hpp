@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +27,10 @@ struct MemoryDecision {
   double extra_seconds = 0;                ///< of recomputation in a micro-batch, by `rates_to_compare`
 };
 
+/// Ranks that divide layers or tokens exchange messages wherever a layer runs again, so that all of them need one plan:
+/// returns the least of the numbers that they pass. Plans ascend in memory, and are the same for all.
+using PlanAgreement = std::function<std::size_t(std::size_t plan)>;
+
 /// Checks that a policy can be had in a space.
 /// \throws NotSupported if it needs a device
 void require_policy(const std::string& space, Recompute recompute);
@@ -35,13 +40,14 @@ void require_policy(const std::string& space, Recompute recompute);
 /// \param task  all but `recompute`
 /// \param limit bytes that the run may take in the memory of the execution space; nothing: no limit. Host memory that
 ///              layers are offloaded to does not count against the limit of a device.
+/// \param agree for `auto` with a limit; none: one rank decides
 MemoryDecision forecast_memory(const std::string& space, LearnerTask task, Recompute recompute,
-                               std::optional<std::size_t> limit);
+                               std::optional<std::size_t> limit, const PlanAgreement& agree = {});
 
 /// As `forecast_memory`.
 /// \throws OutOfMemory with the forecast by class and what would need less, if `bytes_in_space` exceed `limit`
 MemoryDecision decide_memory(const std::string& space, LearnerTask task, Recompute recompute,
-                             std::optional<std::size_t> limit);
+                             std::optional<std::size_t> limit, const PlanAgreement& agree = {});
 
 /// Estimated time of recomputation in a micro-batch on a machine with these rates.
 double recompute_time(const std::string& space, const LearnerTask& task, const RecomputeSchedule& schedule,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <span>
@@ -42,9 +43,10 @@ struct ObjectiveStep : StepReport {
 
 /// A part of a mean. Not every figure is of all that is judged: a program may have no reward for a completion.
 struct PartialMean {
-  double sum = 0;                              ///< of those that have a value
-  double count = 0;                            ///< of them
-  double mean() const { return sum / count; }  ///< NaN without any
+  double sum = 0;    ///< of those that have a value
+  double count = 0;  ///< of them
+  /// NaN without any.
+  double mean() const { return count > 0 ? sum / count : std::numeric_limits<double>::quiet_NaN(); }
   /// Takes in another part.
   PartialMean& operator+=(const PartialMean& other) {
     sum += other.sum;

@@ -8,6 +8,16 @@
 
 namespace kformer::drivers {
 
+namespace {
+
+// Of an objective that has some.
+bool has_no_reward(const StepRecord& step) {
+  const auto reward = step.figures.find("reward");
+  return reward != step.figures.end() && std::isnan(reward->second);
+}
+
+}  // namespace
+
 bool stops_early(const EarlyStopTable& table, const std::vector<EvaluationRecord>& evaluations) {
   double best = std::numeric_limits<double>::infinity();
   std::int64_t without = 0;
@@ -26,6 +36,9 @@ std::string failure_text(const std::vector<StepRecord>& steps, double least_scal
   if (steps.empty()) return {};
   if (std::ranges::all_of(steps, [](const StepRecord& s) { return s.tokens == 0; }))
     return "no step had a target with a loss, so that nothing was learnt; look at the data and their packing";
+  if (std::ranges::all_of(steps, has_no_reward))
+    return "no completion of any step had a reward, so that nothing was learnt; look at the programs of "
+           "[[reward]]";
   std::string fault;
   const StepRecord& last = steps.back();
   if (last.tokens > 0 && !std::isfinite(last.loss))

@@ -53,7 +53,7 @@ bool stops_early(const EarlyStopTable& table, const std::vector<EvaluationRecord
 
 /// Why a training that did all its steps has failed, one sentence; empty if it has not. Its last step tells: the loss
 /// is not finite, or the gradients are not with the least loss scale there is. So do steps of which none changed the
-/// weights. A step that is skipped because the loss scale is too large is no failure.
+/// weights, or whose completions had no reward. A step that is skipped because the loss scale is too large is no failure.
 /// \param steps       all of the training
 /// \param least_scale of the losses
 std::string failure_text(const std::vector<StepRecord>& steps, double least_scale);

@@ -80,6 +80,14 @@ SequenceRanks sequence_ranks(Ranks& ranks, const RankGrid& grid) {
           }};
 }
 
+// The plan of the rank that has least room.
+std::size_t least_along(const RankGrid& grid, std::size_t own) {
+  auto least = static_cast<double>(own);
+  for (const GridAxis axis : {GridAxis::tensor, GridAxis::context})
+    least = std::ranges::min(gather(*grid.along(axis), std::span(&least, 1), "a schedule of recomputation"));
+  return static_cast<std::size_t>(least);
+}
+
 void share_steps(const RankGrid& grid, const TrainDeck& deck, LearnerTask& task) {
   if (deck.parallel) share_among(grid, *deck.parallel, micro_batches_of_rank(deck).leaves, task);
 }
@@ -203,7 +211,8 @@ class Training {
 
   void decide() {
     m_limit = limit_of(m_deck, m_space, m_ranks);
-    m_memory = decide_memory(m_space, m_plan.task, m_deck.memory.recompute, m_limit);
+    m_memory = decide_memory(m_space, m_plan.task, m_deck.memory.recompute, m_limit,
+                             [this](std::size_t plan) { return least_along(m_grid, plan); });
     m_plan.task.trainer.recompute = m_memory.schedule;
   }
 

@@ -87,7 +87,7 @@ Front extended(const Front& front, const std::vector<Choice>& choices, const Rec
 // A run of `layers` recomputed layers with any number of slots; `repeated` as above.
 Front run(std::int32_t layers, std::int32_t repeated, const RecomputeCosts& costs) {
   Front front;
-  for (std::int32_t slots = 1; slots < layers; ++slots) {
+  for (std::int32_t slots = 1; costs.nested && slots < layers; ++slots) {
     Candidate c;
     c.bytes = static_cast<std::size_t>(slots) * costs.input_bytes + costs.nested_bytes;
     c.forwards = nested_forwards(repeated, slots);
@@ -123,6 +123,7 @@ std::vector<RecomputePlan> recompute_front(std::int64_t layers, const RecomputeC
   Front kept(1), ended, followed(1), offloaded;
   for (std::int32_t n = 1; n <= layers; ++n) {
     kept = extended(kept, keep, costs);
+    if (!costs.rerun) continue;
     ended = merged(extended(ended, keep, costs), run(n, n - 1, costs));
     if (!costs.offload) continue;
     if (n == layers) offloaded = extended(followed, {{offload, costs.offload_bytes, 0}}, costs);

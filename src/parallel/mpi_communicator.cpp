@@ -43,16 +43,23 @@ bool are_done(std::vector<MPI_Request>& requests, What what) {
   return done != 0;
 }
 
-// Polls until all requests are done; false after the time-out. Ranks may outnumber cores, so that one that waits for more
-// than a moment leaves its core to the others. It sleeps: who yields to busy programs gets the core back after their time
-// slices, milliseconds later.
+using WaitOn = decltype(MpiOptions::wait_on);
+
+// Polls until all requests are done; otherwise returns how long it waited in vain. Ranks may outnumber cores, so that one
+// that waits for more than a moment leaves its core to the others. It sleeps: who yields to busy programs gets the core
+// back after their time slices, milliseconds later.
 template <class What>
-bool done_in_time(std::vector<MPI_Request>& requests, Seconds timeout, What what) {
+std::optional<Seconds> waited_in_vain(std::vector<MPI_Request>& requests, Seconds timeout, What what,
+                                      const WaitOn& wait_on = {}) {
   const auto start = Clock::now();
+  Seconds patience = timeout;
   while (true) {
-    if (are_done(requests, what)) return true;
+    if (are_done(requests, what)) return {};
     const Seconds waited = Clock::now() - start;
-    if (waited > timeout) return false;
+    if (waited > patience) {
+      if (!wait_on || !wait_on(waited)) return patience;
+      patience += timeout;
+    }
     if (waited > std::chrono::microseconds(20)) std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 }
@@ -98,6 +105,7 @@ void MpiSession::abort(int code) {
 struct MpiCommunicator::World {
   MPI_Comm comm = MPI_COMM_NULL;
   Seconds timeout{};
+  WaitOn wait_on;
   int next_tag = 1;
   std::string failure;  // of an earlier exchange
 
@@ -121,9 +129,10 @@ std::shared_ptr<MpiCommunicator::World> MpiCommunicator::duplicate(MPI_Comm worl
     throw NotSupported(what() + ": the time-out must be positive, got " + Impl::seconds_text(options.timeout));
   const auto copy = std::make_shared<World>();
   copy->timeout = options.timeout;
+  copy->wait_on = options.wait_on;
   std::vector<MPI_Request> requests(1, MPI_REQUEST_NULL);
   require_success(MPI_Comm_idup(world, &copy->comm, requests.data()), what);
-  if (!done_in_time(requests, options.timeout, what)) {
+  if (waited_in_vain(requests, options.timeout, what)) {
     copy->comm = MPI_COMM_NULL;  // not valid yet
     throw CommunicationError(what() + ": not all ranks have made it after " +
                              Impl::seconds_text(options.timeout) + "; every rank of the MPI communicator must");
@@ -222,7 +231,9 @@ bool MpiCommunicator::poll() {
 void MpiCommunicator::finish() {
   if (!m_begun) return;
   remember_failure([&] {
-    if (!done_in_time(m_requests, m_world->timeout, [&] { return error_prefix(begun()); })) give_up(begun());
+    const auto waited =
+        waited_in_vain(m_requests, m_world->timeout, [&] { return error_prefix(begun()); }, m_world->wait_on);
+    if (waited) give_up(begun(), *waited);
   });
   m_begun.reset();
 }
@@ -253,7 +264,7 @@ void MpiCommunicator::post(const ExchangeName& exchange_name, std::span<const Ou
 }
 
 // Names those who did not answer.
-void MpiCommunicator::give_up(const ExchangeName& exchange_name) {
+void MpiCommunicator::give_up(const ExchangeName& exchange_name, Seconds waited) {
   std::set<int> silent, deaf;
   for (std::size_t i = 0; i < m_requests.size(); ++i) {
     int done = 0;
@@ -266,8 +277,7 @@ void MpiCommunicator::give_up(const ExchangeName& exchange_name) {
       MPI_Request_free(&m_requests[i]);
     }
   }
-  std::string text =
-      error_prefix(exchange_name) + " waited " + Impl::seconds_text(m_world->timeout) + " in vain";
+  std::string text = error_prefix(exchange_name) + " waited " + Impl::seconds_text(waited) + " in vain";
   if (!silent.empty()) text += " for data from " + Impl::ranks_text(silent);
   if (!deaf.empty())
     text += std::string(silent.empty() ? "" : " and") + " for " + Impl::ranks_text(deaf) + " to take data";

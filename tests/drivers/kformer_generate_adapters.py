@@ -115,7 +115,8 @@ class Adapters(DriverTest):
         subprocess.run([os.environ["KFORMER_QUANTIZE"], TINY, "q8_0", "--format", "q8_0"], cwd=self.folder, check=True,
                        capture_output=True)
         self.generate(self.SEVERAL, (None, "a", "b"), weights="q8_0", dtype="f32")
-        self.assertIn("stays quantised", self.generate("[adapter]\npath = 'first'\n", weights="q8_0", expect=1))
+        self.assertIn("stays quantised (Q8_0); set adapter.live = true, or weights.keep_quantized = false",
+                      self.generate("[adapter]\npath = 'first'\n", weights="q8_0", expect=1))
         for name in ("first", "scaled"):
             self.generate(f"[adapter]\npath = '{name}'\nlive = true\n", weights="q8_0", dtype="f32")
 

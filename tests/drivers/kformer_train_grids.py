@@ -175,6 +175,12 @@ class DividedModels(GridsTest):
         self.assertIn("shift", operations)
         self.assertNotIn("reduce_scatter", operations)
 
+    def test_a_window_does_not_go_round(self):
+        """A model of the deck is refused at the key."""
+        self.SMALL = self.SMALL.replace(f'[weights]\npath = "{TINY}"\n', MODEL + "sliding_window = 5\n")
+        output = self.train_on(None, KEYS + '[init]\nseed = 3\n', "parallel.context=2", 'parallel.context_exchange="ring"', expect=3)
+        self.assertIn("error: 'parallel.context_exchange' = \"ring\" is not for 'sliding_window' = 5 of the model", output)
+
     def test_adapters_of_divided_sequences_are_merged(self):
         self.train_on(2, KEYS + "[adapter]\nrank = 4\n", "parallel.context=2", 'output.model="model"')
         self.assertIn("model.norm.weight", self.weights())
@@ -227,6 +233,35 @@ class DividedModels(GridsTest):
                 self.check_close(numbers, self.numbers())
                 for name, values in self.weights().items():
                     self.assertLess(abs(values - whole[name]).max(), 1e-12, name)
+
+    def predicted(self):
+        return self.column("predicted_total_bytes", "memory/ranks").tolist()
+
+    def test_ranks_that_divide_layers_recompute_the_same(self):
+        """The second rank has a word more. In each budget the first rank alone has room for another schedule."""
+        self.SMALL = self.SMALL.replace(f'[weights]\npath = "{TINY}"\n', MODEL.replace("layers = 2", "layers = 4").replace("258", "259"))
+        keys, tensor = KEYS + '[init]\nseed = 3\n', ("parallel.tensor=2", 'memory.recompute="auto"')
+        self.train_on(2, keys, *tensor, "memory.budget=1GiB")
+        numbers, (first, second) = self.numbers(), self.predicted()
+        more = second - first
+        self.assertGreater(more, 0)
+        for _ in range(5):
+            self.train_on(2, keys, *tensor, f"memory.budget={first}")
+            self.assertEqual(self.numbers(), numbers)
+            budget, (first, second) = first, self.predicted()
+            self.assertEqual(second - first, more)
+            self.assertLess(first, budget)
+
+    def test_stages_recompute_what_they_can(self):
+        """Never nested, and with ZB-H1 nothing is computed again; layers that keep least are found."""
+        auto, least = 'memory.recompute="auto"', 'memory.recompute="layer"'
+        self.check_grids(KEYS, ((1, 1, 1, 0, 2, "zero_bubble"),), divided=(auto,))
+        self.train_on(2, KEYS, "parallel.pipeline=2", least)
+        budget = max(self.predicted())
+        self.train_on(2, KEYS, "parallel.pipeline=2", auto, f"memory.budget={budget}")
+        self.assertLessEqual(max(self.predicted()), budget)
+        self.assertIn("no policy of recomputation needs less",
+                      self.train_on(2, KEYS, "parallel.pipeline=2", auto, "memory.budget=1000", expect=6))
 
     def test_memory_is_that_of_the_forecasts(self):
         """Of every rank; of the one that needs most also by --dry-run and by kformer-memory."""

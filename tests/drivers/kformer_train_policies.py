@@ -82,6 +82,19 @@ class Policies(PolicyTest):
         self.assertIn("the log-probabilities of the sampler differ from those of the trainer", done.stderr + done.stdout)
         self.assertGreater(self.column("unequal_logp").max(), 0)
 
+    def test_other_distributions_are_a_warning(self):
+        done = self.train(self.LETTERS, "policy.temperature=0.5", "policy.top_k=7", "schedule.steps=1")
+        for key, warns in (("temperature", True), ("top_k", True), ("top_p", False)):
+            self.assertEqual(f"'policy.{key}': completions are drawn from another distribution" in done.stderr + done.stdout, warns)
+        self.assertEqual(self.column("ratio").tolist(), [1])
+
+    def test_completions_without_a_reward_teach_nothing(self):
+        (self.folder / "judge.py").write_text("import sys\nfor line in sys.stdin:\n    print('{\"reward\": null}', flush=True)\n")
+        judge = f"[evaluation]\n[[reward]]\nkind = 'program'\ncommand = ['{sys.executable}', 'judge.py']\n"
+        done = self.train(judge, f"data.validation='{PROMPTS}'", "schedule.steps=1", expect=1)
+        self.assertIn("error: no completion of any step had a reward", done.stderr)
+        self.assertIn("evaluation after step 1: loss nan", done.stdout)
+
     def test_at_a_learning_rate_of_zero_ratios_are_exactly_one(self):
         self.train(self.LETTERS, "optimizer.lr=0", "policy.updates=2")
         self.assertEqual(self.column("ratio").tolist(), [1] * 4)

@@ -217,11 +217,30 @@ class Checkpoints(RanksTest):
         while time.monotonic() < end and not list((self.folder / "saved").glob("step-00000004.safetensors")):
             time.sleep(0.02)
 
+    def start_slowly(self, path):
+        """Its file takes longer to write than ranks may take to answer."""
+        return self.start(2, self.KEYS, "parallel.data=2", 'output.model="model"', "parallel.timeout_s=1", "schedule.steps=4",
+                          launcher=("env", f"LD_PRELOAD={os.environ['KFORMER_SLOW_FSYNC']}", f"KFORMER_SLOW_FILE={path}"))
+
+    def test_a_rank_that_is_stopped_while_it_writes_ends_the_others(self):
+        with self.start_slowly("model.safetensors") as run:
+            end = time.monotonic() + 60
+            while time.monotonic() < end and not list(self.folder.rglob("model.safetensors*")):
+                time.sleep(0.02)
+            time.sleep(0.5)
+            self.signal_rank(0, signal.SIGSTOP)
+            try:
+                output = run.communicate(timeout=60)[0]
+            finally:
+                if run.poll() is None:
+                    self.signal_rank(0, signal.SIGCONT)
+        self.assertNotEqual(run.returncode, 0, output)
+        self.assertRegex(output.replace("\n", " "), r"rank 1 of 'writers' \(2 ranks\) waited \d+ s in vain for .*rank 0")
+
     def test_ranks_wait_for_a_model_that_is_written(self):
         """However slow the disk is: here slower than ranks may be."""
         for path in ("model.safetensors", "step-0000000"):
-            with self.start(2, self.KEYS, "parallel.data=2", 'output.model="model"', "parallel.timeout_s=1", "schedule.steps=4",
-                            launcher=("env", f"LD_PRELOAD={os.environ['KFORMER_SLOW_FSYNC']}", f"KFORMER_SLOW_FILE={path}")) as run:
+            with self.start_slowly(path) as run:
                 output = run.communicate(timeout=120)[0]
             self.assertEqual(run.returncode, 0, output)
             shutil.rmtree(self.folder / "saved")

@@ -113,6 +113,11 @@ BOOST_AUTO_TEST_CASE(the_last_step_tells_whether_a_training_failed) {
   BOOST_TEST(failure_text({overflow, overflow}, 1)
                  .starts_with("no step changed the weights: no gradients were finite"));
   BOOST_TEST(failure_text({empty, empty}, 1).starts_with("no step had a target with a loss, "));
+  StepRecord judged = good, unjudged = good;
+  judged.figures["reward"] = 0;
+  unjudged.figures["reward"] = no_number;
+  BOOST_TEST(failure_text({judged, unjudged}, 1) == "");
+  BOOST_TEST(failure_text({unjudged, unjudged}, 1).starts_with("no completion of any step had a reward, "));
 }
 
 BOOST_AUTO_TEST_CASE(another_text_is_no_record) {

@@ -50,11 +50,12 @@ Cost cost_of(const RecomputeSchedule& schedule, const RecomputeCosts& costs) {
 
 // All that no other beats, of every schedule there is: runs, slots and policies of the layers behind.
 std::vector<Cost> exhaustive_front(std::int64_t layers, const RecomputeCosts& costs) {
-  const int policies = costs.offload ? 4 : 3;
+  const int policies = !costs.rerun ? 2 : costs.offload ? 4 : 3;
   constexpr Recompute kinds[] = {Recompute::none, Recompute::pointwise, Recompute::layer, Recompute::offload};
   std::vector<Cost> all;
   RecomputeSchedule schedule;
-  for (schedule.nested_layers = 0; schedule.nested_layers <= layers; ++schedule.nested_layers) {
+  const std::int64_t most_nested = costs.rerun && costs.nested ? layers : 0;
+  for (schedule.nested_layers = 0; schedule.nested_layers <= most_nested; ++schedule.nested_layers) {
     const auto others = static_cast<std::size_t>(layers - schedule.nested_layers);
     std::int64_t assignments = 1;
     for (std::size_t i = 0; i < others; ++i) assignments *= policies;
@@ -88,6 +89,8 @@ RecomputeCosts random_costs(std::mt19937_64& random) {
   costs.offload_seconds = static_cast<double>(draw(9));
   costs.nested_bytes = draw(1) * draw(16);
   costs.offload_bytes = draw(1) * draw(16);
+  costs.rerun = draw(5) > 0;
+  costs.nested = draw(3) > 0;
   return costs;
 }
 
@@ -167,6 +170,12 @@ BOOST_AUTO_TEST_CASE(seconds_of_uniform_schedules) {
                             "pointwise, layer or offload in kinds");
 }
 
+bool allows(const RecomputeCosts& costs, Recompute kind) {
+  if (kind == Recompute::none || kind == Recompute::pointwise) return true;
+  return costs.rerun && (kind != Recompute::offload || costs.offload) &&
+         (kind != Recompute::nested || costs.nested);
+}
+
 BOOST_AUTO_TEST_CASE(no_policy_that_fits_is_faster_than_the_best_plan) {
   std::mt19937_64 random(20);
   int compared = 0;
@@ -179,7 +188,7 @@ BOOST_AUTO_TEST_CASE(no_policy_that_fits_is_faster_than_the_best_plan) {
     std::vector<Cost> fixed;
     for (const Recompute kind :
          {Recompute::none, Recompute::pointwise, Recompute::layer, Recompute::nested, Recompute::offload})
-      if (kind != Recompute::offload || costs.offload) {
+      if (allows(costs, kind)) {
         const auto schedule = RecomputeSchedule::uniform(kind, layers);
         fixed.emplace_back(cost_of(schedule, costs).first, recompute_seconds(schedule, costs));
       }

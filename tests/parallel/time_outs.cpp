@@ -79,6 +79,38 @@ BOOST_AUTO_TEST_CASE(a_rank_that_is_stopped_ends_the_others_with_a_sentence) {
   patient.barrier(Exec());
 }
 
+BOOST_AUTO_TEST_CASE(the_caller_says_how_often_a_wait_goes_on) {
+  const auto ledger = Ledger::create();
+  Collectives<Exec> patient(world(), {}, *ledger);
+  const int size = patient.communicator().size(), rank = patient.communicator().rank();
+  if (size == 1 || through_nccl()) return;
+  int asked = 0;
+  double last = 0;
+  const auto communicator = std::make_shared<MpiCommunicator>(
+      MPI_COMM_WORLD, MpiOptions{.timeout = std::chrono::duration<double>(timeout),
+                                 .wait_on = [&](std::chrono::duration<double> waited) {
+                                   BOOST_TEST(waited.count() > last + 0.5 * timeout);
+                                   last = waited.count();
+                                   return ++asked < 3;
+                                 }});
+  Collectives<Exec> ranks(communicator, {}, *ledger);
+  if (rank == 1) std::this_thread::sleep_for(std::chrono::duration<double>(1.5 * timeout));
+  ranks.barrier(Exec());
+  if (rank != 1) {
+    BOOST_TEST(asked >= 1);
+    asked = 0;
+    last = 0;
+    const Vector<float> x("x", 64);
+    check_error<CommunicationError>(
+        [&] { ranks.all_reduce(Exec(), x, "gradients"); },
+        sentence("all_reduce of gradients", *communicator,
+                 "waited 1.5 s in vain for data from rank 1; look there for an earlier error, or raise the "
+                 "time-out"));
+    BOOST_TEST(asked == 3);
+  }
+  patient.barrier(Exec());
+}
+
 BOOST_AUTO_TEST_CASE(a_communicator_that_not_all_ranks_make_is_given_up) {
   const auto ledger = Ledger::create();
   Collectives<Exec> patient(world(), {}, *ledger);

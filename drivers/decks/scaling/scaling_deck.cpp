@@ -52,6 +52,8 @@ PlanParallelTable grid_of_deck(const ScalingDeck& deck, const std::string& text)
 }
 
 std::string undivided(const ScalingDeck& deck, const PlanParallelTable& grid) {
+  if (grid.context_exchange == ContextExchange::ring && deck.model->sliding_window > 0)
+    return "a window lies across the parts of a ring; set 'sweep.context_exchange' = \"all_gather\"";
   if (std::string extent = undivided_extent(grid, *deck.model); !extent.empty()) return extent;
   const BatchTable& b = deck.batch;
   if (const std::int64_t tokens = b.micro_batch * b.seq_len / grid.context;
@@ -66,8 +68,6 @@ std::string undivided(const ScalingDeck& deck, const PlanParallelTable& grid) {
   if (grid.context > 1 && b.seq_len % (2 * grid.context) != 0)
     return fmt::format("{} ranks along context need a 'batch.seq_len' that is a multiple of {}, not {}",
                        grid.context, 2 * grid.context, b.seq_len);
-  if (grid.context_exchange == ContextExchange::ring && deck.model->sliding_window > 0)
-    return "a window lies across the parts of a ring; set 'sweep.context_exchange' = \"all_gather\"";
   if (const std::int64_t sequences = sequences_of(deck, grid); sequences % (grid.data * b.micro_batch) != 0)
     return fmt::format(
         "{} sequences of a step are not as many micro-batches of {} for each of {} ranks along data", sequences,

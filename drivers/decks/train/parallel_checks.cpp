@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
 #include <utility>
 
 #include "decks/sweep/sweep_checks.hpp"
@@ -72,6 +73,12 @@ void check_pipeline(const PlanParallelTable& table, const DividedTraining& train
     return fault("[adapter] with the schedule zero_bubble: adapters have little to put off; take \"1f1b\"");
 }
 
+// Of [parallel], which the sentence begins with.
+std::string key_of(const std::string& sentence) {
+  const std::size_t begin = std::string_view("'parallel.").size();
+  return sentence.substr(begin, sentence.find('\'', begin) - begin);
+}
+
 }  // namespace
 
 void check_divided(const PlanParallelTable& table, const DividedTraining& training,
@@ -93,8 +100,8 @@ void check_divided(const PlanParallelTable& table, const DividedTraining& traini
     return error("sequence", "'parallel.sequence' needs 'parallel.tensor' > 1");
   check_pipeline(table, training, loaded, diagnostics);
   if (!model) return;
-  if (std::string extent = undivided_extent(table, *model); !extent.empty())
-    error(extent.starts_with("'parallel.pipeline'") ? "pipeline" : "tensor", std::move(extent));
+  if (const std::string extent = undivided_extent(table, *model); !extent.empty())
+    error(key_of(extent).c_str(), extent);
 }
 
 std::string undivided_extent(const PlanParallelTable& table, const LanguageModelTable& model) {
@@ -118,6 +125,11 @@ std::string undivided_extent(const PlanParallelTable& table, const LanguageModel
         "'parallel.pipeline' = {} is not for 'parallel.order' = \"fixed\" with a tied embedding, whose "
         "gradient two ranks make; remove one",
         table.pipeline);
+  if (table.context > 1 && table.context_exchange == ContextExchange::ring && model.sliding_window > 0)
+    return fmt::format(
+        "'parallel.context_exchange' = \"ring\" is not for 'sliding_window' = {} of the model: a window lies "
+        "across the parts of a ring; take \"all_gather\"",
+        model.sliding_window);
   return {};
 }
 

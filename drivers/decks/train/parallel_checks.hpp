@@ -37,7 +37,8 @@ void check_divided(const PlanParallelTable& table, const DividedTraining& traini
                    const std::optional<LanguageModelTable>& model, const LoadedDeck& loaded,
                    Diagnostics& diagnostics);
 
-/// The extent of a model that the ranks of [parallel] cannot divide: a sentence, or nothing.
+/// The extent of a model that the ranks of [parallel] cannot divide, or its window: a sentence, which begins with the key, or
+/// nothing.
 std::string undivided_extent(const PlanParallelTable& table, const LanguageModelTable& model);
 
 }  // namespace kformer::Impl::schema

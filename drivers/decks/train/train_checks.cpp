@@ -92,6 +92,7 @@ class TrainCheck {
         warn({"precision", "batch_invariant"},
              "'precision.batch_invariant' = false: the log-probabilities of the sampler differ from those of "
              "the trainer, and ratios from 1");
+      other_distribution();
     } else {
       for (const char* table : {"policy", "reward"})
         if (given({table}))
@@ -285,6 +286,19 @@ class TrainCheck {
                                      {"packing", d.packing != Packing::stream},
                                      {"cache", d.cache.has_value()}})
       if (other) error({"data", key}, fmt::format("'data.{}' is not for {}; remove it", key, what));
+  }
+
+  // Log-probabilities are those of the model itself.
+  void other_distribution() {
+    const PolicyTable& t = *m_deck.policy;
+    for (const auto& [key, other] :
+         {std::pair{"temperature", t.temperature != 1}, {"top_k", t.top_k > 0}, {"top_p", t.top_p < 1}})
+      if (other)
+        warn({"policy", key},
+             fmt::format(
+                 "'policy.{}': completions are drawn from another distribution than the one that learns, so "
+                 "that gradients are not those of the expected reward",
+                 key));
   }
 
   void pairs_of_completions() {

@@ -27,6 +27,8 @@ struct RecomputeCosts {
   std::size_t nested_bytes = 0;  ///< there once if there is a nested run: inputs on their way through it
   /// There once if any layer is offloaded: inputs on their way to the host and back.
   std::size_t offload_bytes = 0;
+  bool rerun = true;   ///< whether layers can run again; otherwise each is `none` or `pointwise`
+  bool nested = true;  ///< whether a run of them can be nested
 };
 
 /// A schedule, and what it costs by RecomputeCosts.

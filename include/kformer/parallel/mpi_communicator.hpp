@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -48,6 +49,9 @@ class MpiSession {
 struct MpiOptions {
   std::chrono::duration<double> timeout = std::chrono::minutes(5);  ///< of every wait for another rank
   std::string name = "world";                                       ///< in error texts
+  /// Asked whenever a message has been waited for as long as that, and as long again: whether to go on waiting, such as
+  /// for a rank that writes a large file. It gets the time so far. None: never
+  std::function<bool(std::chrono::duration<double> waited)> wait_on{};
 };
 
 /// Ranks of an MPI communicator. It uses a duplicate, so that its messages are not mistaken for those of the program,
@@ -84,7 +88,7 @@ class MpiCommunicator final : public Communicator {
   template <class F>
   auto remember_failure(F f);
   ExchangeName begun() const { return {m_begun->first, m_begun->second}; }
-  [[noreturn]] void give_up(const ExchangeName& name);
+  [[noreturn]] void give_up(const ExchangeName& name, std::chrono::duration<double> waited);
 
   struct Peer {
     int rank;
