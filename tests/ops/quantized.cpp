@@ -1,51 +1,25 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/ops/quantized.hpp"
 
-#include "ops/quantized/reference.hpp"
-#include "ops/quantized_cases.hpp"
+#include "ops/quantized_products.hpp"
 #include "support/draws.hpp"
 #include "support/errors.hpp"
-#include "support/read_operand.hpp"
-#include "support/references.hpp"
 
 namespace kformer::Testing {
 namespace ref = kformer::Impl::reference;
+using namespace quantized_products;
 
 BOOST_AUTO_TEST_SUITE(quantized)
 
-struct Shape {
-  std::int64_t rows, in, out;
-};
 // Parts of blocks, of groups of blocks, of groups of rows and of tiles, and nothing at all.
 const std::vector<Shape> shapes{{7, 32, 1},    {1, 64, 49},  {3, 576, 7},  {5, 100, 7},   {17, 33, 49},
                                 {4, 1536, 33}, {33, 257, 7}, {1, 700, 70}, {100, 64, 50}, {9, 300, 130},
                                 {8, 1, 5},     {0, 32, 3},   {4, 0, 3},    {4, 32, 0}};
 
-enum class Added { nothing, residual, to_y };
-
 template <class T>
 void check_linear(QuantizedFormat format, Shape s, Activations activations, Added added, unsigned seed) {
-  std::mt19937 generator(seed);
   const auto rows = added == Added::residual ? Rows::packed : Rows::strided;
-  const auto x = TestTensor<Exec, T>({s.rows, s.in}, rows).random(generator);
-  const auto weight = QuantizedWeights(format, s.out, s.in).random(generator);
-  const auto residual = TestTensor<Exec, T>({s.rows, s.out}).random(generator);
-  TestTensor<Exec, T> y({s.rows, s.out}, rows);
-  if (added == Added::to_y) y.random(generator);
-  Impl::QuantizedLinearForward problem{
-      x.ref(), weight.matrix(), {}, y.ref(), {activations, added == Added::nothing ? 1.0 : -0.75}};
-  if (added == Added::residual) problem.residual = residual.ref();
-  if (added == Added::to_y) problem.residual = y.ref();
-  problem.check();
-  using Real = naive_t<T>;
-  auto inputs = x.template read<Real>();
-  if (activations == Activations::int8)
-    inputs = ref::int8_activations<compute_t<T>, Real, T>(inputs, Impl::activation_group(format));
-  const auto naive =
-      ref::linear_forward<Real, T>(inputs, ref::dequantize<Real, T>(weight.matrix()), {},
-                                   read_operand<Real>(problem.residual), Real(problem.options.scale));
-  BOOST_TEST_CONTEXT(to_string(format) << (activations == Activations::full ? " full" : " int8"))
-  test_every_kernel(problem, {&y}, [&](const std::string&) { check_close("y", y, naive); });
+  test_linear<T>({format, activations, added, rows}, s, seed, every_kernel);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(linear_matches_the_oracle, T, Scalars) {
@@ -273,41 +247,8 @@ BOOST_AUTO_TEST_CASE(zeros_and_tiny_numbers_stay_finite) {
     }
 }
 
-// NaN, infinite and greatest scales, and activations that are not finite: nothing is read or written outside,
-// and NaN is visible.
 BOOST_AUTO_TEST_CASE_TEMPLATE(hostile_numbers_do_no_harm, T, Scalars) {
-  std::mt19937 generator(6);
-  for (const QuantizedFormat format : quantized_formats)
-    for (const unsigned bits : {0x7e00u, 0x7c00u, 0xfc00u, 0x7bffu, 0x8000u})
-      for (const auto activations : activations_with(format)) {
-        auto weight = QuantizedWeights(format, 9, 600);
-        weight.random(generator, [&](std::size_t) { return bits; });
-        for (const std::int64_t rows : {1, 5, 40}) {
-          const auto x = TestTensor<Exec, T>({rows, 600}).random(generator);
-          TestTensor<Exec, T> y({rows, 9});
-          const Impl::QuantizedLinearForward problem{x.ref(), weight.matrix(), {}, y.ref(), {activations, 1}};
-          test_every_kernel(problem, {&y}, [&](const std::string&) {
-            const auto got = y.template read<double>();
-            for (const double v : got.values()) BOOST_TEST((bits != 0x7e00u || std::isnan(v)));
-          });
-        }
-      }
-  for (const QuantizedFormat format : quantized_formats)
-    for (const auto activations : activations_with(format)) {
-      const auto weight = QuantizedWeights(format, 3, 300).random(generator);
-      auto x = TestTensor<Exec, T>({6, 300}).random(generator);
-      const auto values = x.template read<compute_t<T>>();
-      x.fill([&](std::size_t i) {
-        return T(i == 2 * 300 + 7 ? std::numeric_limits<compute_t<T>>::quiet_NaN() : values.values()[i]);
-      });
-      TestTensor<Exec, T> y({6, 3});
-      const Impl::QuantizedLinearForward problem{x.ref(), weight.matrix(), {}, y.ref(), {activations, 1}};
-      test_every_kernel(problem, {&y}, [&](const std::string&) {
-        const auto got = y.template read<double>();
-        for (int r = 0; r < 6; ++r)
-          for (int o = 0; o < 3; ++o) BOOST_TEST(std::isnan(got(r, o)) == (r == 2));
-      });
-    }
+  test_hostile_numbers<T>({1, 5, 40}, Rows::strided, every_kernel);
 }
 
 BOOST_AUTO_TEST_CASE(names_and_sizes) {

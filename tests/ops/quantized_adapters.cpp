@@ -1,69 +1,24 @@
 // SPDX-License-Identifier: MIT
-#include "ops/quantized/reference.hpp"
-#include "ops/quantized_cases.hpp"
+#include "ops/quantized_products.hpp"
 #include "support/draws.hpp"
 #include "support/errors.hpp"
-#include "support/read_operand.hpp"
-#include "support/references.hpp"
 
 namespace kformer::Testing {
 namespace ref = kformer::Impl::reference;
+using namespace quantized_products;
 
 // The terms of an adapter in products with quantised weights: layers with frozen weights use them.
 BOOST_AUTO_TEST_SUITE(quantized_adapters)
 
-struct Shape {
-  std::int64_t rows, in, out, rank;
-};
+using Shape = AdapterShape;
 // Few rows and many, several tiles and steps along both sums, and nothing at all.
 const std::vector<Shape> shapes{{1, 64, 49, 1},      {8, 100, 7, 5},   {33, 257, 70, 16},
                                 {70, 300, 130, 300}, {9, 32, 260, 20}, {3, 70, 9, 0},
                                 {0, 32, 3, 2},       {4, 0, 3, 2},     {4, 32, 0, 2}};
 
-/// scale · (left matrix + more_left more_right) + addend, rounded to Store; a product across or along the matrices.
-template <class Real, class Store>
-HostTensor<Real> expected_sum(const HostTensor<Real>& left, const HostTensor<Real>& matrix,
-                              const HostTensor<Real>& more_left, const HostTensor<Real>& more_right, bool along,
-                              const HostTensor<Real>& addend, double scale) {
-  HostTensor<Real> y({left.extent(0), matrix.extent(along ? 0 : 1)});
-  const auto add = [&](std::int64_t r, std::int64_t c, const auto& a, const auto& b, Real& sum) {
-    for (std::int64_t k = 0; k < a.extent(1); ++k) sum += a(r, k) * (along ? b(c, k) : b(k, c));
-  };
-  for (std::int64_t r = 0; r < y.extent(0); ++r)
-    for (std::int64_t c = 0; c < y.extent(1); ++c) {
-      Real sum = 0;
-      add(r, c, left, matrix, sum);
-      add(r, c, more_left, more_right, sum);
-      y(r, c) = stored<Store>(Real(scale) * sum);
-      if (addend.present()) y(r, c) = stored<Store>(addend(r, c) + y(r, c));
-    }
-  return y;
-}
-
 template <class T>
 void check_forward(QuantizedFormat format, Shape s, bool residual, unsigned seed) {
-  using Real = naive_t<T>;
-  std::mt19937 generator(seed);
-  const auto tensor = [&](std::int64_t r, std::int64_t c) {
-    return TestTensor<Exec, T>({r, c}, residual ? Rows::packed : Rows::strided).random(generator);
-  };
-  const auto x = tensor(s.rows, s.in), xa = tensor(s.rows, s.rank), b = tensor(s.out, s.rank),
-             added = tensor(s.rows, s.out);
-  const auto weight = QuantizedWeights(format, s.out, s.in).random(generator);
-  TestTensor<Exec, T> y({s.rows, s.out});
-  const double scale = residual ? 1 : -0.75;
-  const Impl::QuantizedLinearForward problem{x.ref(),
-                                             weight.matrix(),
-                                             residual ? added.ref() : TensorRef{},
-                                             y.ref(),
-                                             {Activations::full, scale},
-                                             {xa.ref(), b.ref()}};
-  problem.check();
-  const auto naive = expected_sum<Real, T>(x.template read<Real>(), ref::dequantize<Real, T>(weight.matrix()),
-                                           xa.template read<Real>(), b.template read<Real>(), true,
-                                           read_operand<Real>(problem.residual), scale);
-  BOOST_TEST_CONTEXT(to_string(format) << " of " << s.rows << " rows")
-  test_every_kernel(problem, {&y}, [&](const std::string&) { check_close("y", y, naive); });
+  test_adapter<T>(format, s, residual, residual ? Rows::packed : Rows::strided, seed, every_kernel);
 }
 
 template <class T>

@@ -173,8 +173,6 @@ void copy_tile(SharedAddress to, const TensorMap& map, SharedAddress barrier, in
   });
 }
 
-void warp_barrier() { Block::current().exchange(0); }
-
 template <Half type, int columns>
 void multiply_shared(float (&c)[columns / 8][4], std::uint64_t a, std::uint64_t b, bool add) {
   multiply_later<type, columns>(c, add, [a = Matrix(a), b = Matrix(b)] {

@@ -34,17 +34,17 @@ void block_barrier() {
   block.barrier(0, block.threads());
 }
 
+void warp_barrier() { Block::current().exchange(0); }
+
 bool any_of_block(bool mine) { return Block::current().any(mine); }
 
-void copy_async(SharedAddress to, const void* from, bool present) {
+void copy_async(SharedAddress to, const void* from, int bytes) {
   Block& block = Block::current();
   block.check_global(from, 16);
   std::byte* place = block.shared(to, 16);
   block.later([=] {
-    if (present)
-      std::memcpy(place, from, 16);
-    else
-      std::memset(place, 0, 16);
+    std::memset(place, 0, 16);
+    std::memcpy(place, from, static_cast<std::size_t>(bytes));
   });
 }
 

@@ -65,7 +65,6 @@ KFORMER_DEVICE void copy_tile(SharedAddress to, const TensorMap& map, SharedAddr
       "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
       : "memory");
 }
-KFORMER_DEVICE void warp_barrier() { __syncwarp(); }
 /// Waits until `count` threads have come to barrier `id`, those included that only arrive.
 KFORMER_DEVICE void wait_at_barrier(int id, int count) {
   asm volatile("barrier.cta.sync.aligned %0, %1;\n" ::"r"(id), "r"(count) : "memory");
@@ -105,7 +104,6 @@ void arrive_and_expect(SharedAddress barrier, int bytes);
 void wait_phase(SharedAddress barrier, int parity);
 inline void fence_tile_copies() {}
 void copy_tile(SharedAddress to, const TensorMap& map, SharedAddress barrier, int c0, int c1, int c2, int c3);
-void warp_barrier();
 inline void wait_at_barrier(int id, int count) { emulation::Block::current().barrier(id, count); }
 inline void arrive_at_barrier(int id, int count) { emulation::Block::current().arrive(id, count); }
 inline bool any_of_threads(int id, int count, bool mine) {

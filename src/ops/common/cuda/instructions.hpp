@@ -76,10 +76,16 @@ KFORMER_DEVICE void block_barrier() { __syncthreads(); }
 /// Whether it is so for any thread of the block; a barrier.
 KFORMER_DEVICE bool any_of_block(bool mine) { return __syncthreads_or(mine) != 0; }
 
-/// Copies 16 bytes past the registers; zeros where `present` is false, and nothing is read then.
-KFORMER_DEVICE void copy_async(SharedAddress to, const void* from, bool present) {
-  const int bytes = present ? 16 : 0;
+/// Waits for the other threads of the warp, and what they wrote before is seen after it.
+KFORMER_DEVICE void warp_barrier() { __syncwarp(); }
+
+/// Copies the first `bytes` of 16 past the registers, and zeros for the rest, which is not read.
+KFORMER_DEVICE void copy_async(SharedAddress to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+/// All 16 bytes; zeros where `present` is false, and nothing is read then.
+KFORMER_DEVICE void copy_async(SharedAddress to, const void* from, bool present) {
+  copy_async(to, from, present ? 16 : 0);
 }
 KFORMER_DEVICE void commit_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 /// Waits for all but the last `left` groups of this thread's copies.
@@ -188,6 +194,22 @@ KFORMER_DEVICE float reciprocal_fast(float x) {
 /// a · b + c, rounded once.
 KFORMER_DEVICE float fused_multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 KFORMER_DEVICE constexpr float infinity() { return __builtin_huge_valf(); }
+/// a · b, rounded before anything is added to it.
+KFORMER_DEVICE float rounded_product(float a, float b) { return __fmul_rn(a, b); }
+/// The nearest integer, halves to the even one.
+KFORMER_DEVICE int nearest_integer(float x) { return __float2int_rn(x); }
+/// sum + Σ aᵢ · bᵢ of the four signed bytes of a and b.
+KFORMER_DEVICE int add_byte_products(std::uint32_t a, std::uint32_t b, int sum) {
+  return __dp4a(static_cast<int>(a), static_cast<int>(b), sum);
+}
+/// Byte i is the one that nibble i of the selector counts, of those of `low` (0 to 3) and `high` (4 to 7).
+KFORMER_DEVICE std::uint32_t select_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
+  return __byte_perm(low, high, selector);
+}
+/// 32 bits of the 64 from bit `bits` on, which is below 32.
+KFORMER_DEVICE std::uint32_t shift_right(std::uint32_t low, std::uint32_t high, int bits) {
+  return __funnelshift_r(low, high, bits);
+}
 
 #else
 
@@ -218,7 +240,11 @@ void store_words(void* to, const Words<n>& words) {
 }
 void block_barrier();
 bool any_of_block(bool mine);
-void copy_async(SharedAddress to, const void* from, bool present);
+void warp_barrier();
+void copy_async(SharedAddress to, const void* from, int bytes);
+inline void copy_async(SharedAddress to, const void* from, bool present) {
+  copy_async(to, from, present ? 16 : 0);
+}
 inline void commit_copies() { emulation::Block::current().commit_group(); }
 template <int left>
 void wait_copies() {
@@ -266,6 +292,23 @@ inline float reciprocal_fast(float x) {
 }
 inline float fused_multiply_add(float a, float b, float c) { return std::fma(a, b, c); }
 constexpr float infinity() { return std::numeric_limits<float>::infinity(); }
+inline float rounded_product(float a, float b) { return std::fma(a, b, -0.0f); }
+inline int nearest_integer(float x) { return static_cast<int>(std::nearbyint(x)); }
+inline int add_byte_products(std::uint32_t a, std::uint32_t b, int sum) {
+  for (int bit = 0; bit < 32; bit += 8)
+    sum += static_cast<std::int8_t>(a >> bit & 255) * static_cast<std::int8_t>(b >> bit & 255);
+  return sum;
+}
+inline std::uint32_t shift_right(std::uint32_t low, std::uint32_t high, int bits) {
+  return static_cast<std::uint32_t>((static_cast<std::uint64_t>(high) << 32 | low) >> bits);
+}
+inline std::uint32_t select_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
+  const std::uint64_t all = static_cast<std::uint64_t>(high) << 32 | low;
+  std::uint32_t selected = 0;
+  for (int i = 0; i < 4; ++i)
+    selected |= static_cast<std::uint32_t>(all >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
+  return selected;
+}
 
 #endif
 

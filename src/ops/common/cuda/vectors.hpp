@@ -27,6 +27,7 @@ struct ExactSum {
 
 struct Sum {
   KFORMER_DEVICE float operator()(float a, float b) const { return a + b; }
+  KFORMER_DEVICE double operator()(double a, double b) const { return a + b; }
   KFORMER_DEVICE ExactSum operator()(const ExactSum& a, const ExactSum& b) const {
     const float sum = a.sum + b.sum, of_b = sum - a.sum;
     return {sum, (a.sum - (sum - of_b)) + (b.sum - of_b) + (a.lost + b.lost)};
@@ -37,6 +38,7 @@ struct Largest {
 };
 
 KFORMER_DEVICE float of_lane_xor(float x, int lanes) { return shuffle_xor(x, lanes); }
+KFORMER_DEVICE double of_lane_xor(double x, int lanes) { return shuffle_xor(x, lanes); }
 KFORMER_DEVICE ExactSum of_lane_xor(const ExactSum& x, int lanes) {
   return {shuffle_xor(x.sum, lanes), shuffle_xor(x.lost, lanes)};
 }
