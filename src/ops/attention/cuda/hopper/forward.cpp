@@ -11,17 +11,17 @@ template <Half type, int features>
 void launch_forward(Stream stream, const AttentionArguments& a, const AttentionShapes& shapes,
                     const Sequences& sequences) {
   using Kernel = hopper::ForwardKernel<hopper::ForwardTiles<type, features>>;
-  const auto map = [](const TensorShape& shape, int rows) { return hopper::tile_map<type>(shape, rows); };
+  using Keys = typename Kernel::KeyRing::Tile;
   launch("kformer::attention_forward[cuda_wgmma]", stream, most_tiles<Kernel::queries>(sequences) * a.q_heads,
-         Kernel{a, sequences, map(shapes.q, Kernel::queries), map(shapes.k, Kernel::keys),
-                map(shapes.v, Kernel::keys)});
+         Kernel{a, sequences, Kernel::QueryPanels::template map<type>(shapes.q),
+                Keys::template map<type>(shapes.k), Keys::template map<type>(shapes.v)});
 }
 
 }  // namespace
 
 void attention_forward_wgmma(Stream stream, Half type, const AttentionArguments& a,
                              const AttentionShapes& shapes, const Sequences& sequences) {
-  hopper::with_tiles(type, a.head_dim, [&]<Half half, int features>() {
+  hopper::with_tiles(WarpgroupForwardFeatures(), type, a.head_dim, [&]<Half half, int features>() {
     launch_forward<half, features>(stream, a, shapes, sequences);
   });
 }

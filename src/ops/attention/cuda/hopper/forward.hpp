@@ -12,17 +12,22 @@
 
 namespace kformer::Impl::cuda::hopper {
 
-// Occupancy of ForwardKernel: registers limit it to one block: scores of 64 queries and 128 keys, weights and
-// results of a warpgroup take up to 160 of the 240 registers that each of its threads has. Warpgroup products
-// read shared memory by themselves, one instruction for 64 × 128 × 16 factors, and threads only wait for them.
-// Two warpgroups keep the tensor cores busy: one computes its softmax while the other multiplies. With smaller
-// tiles each key would pass through shared memory for fewer queries.
+// Occupancy of ForwardKernel: registers limit it to one block, and shared memory for 256 features: scores of 64
+// queries and up to 128 keys, weights and results of a warpgroup take 120 to 188 of the 160 or 240 registers that
+// each of its threads has. Warpgroup products read shared memory by themselves, one instruction for 64 × 128 × 16
+// factors, and threads only wait for them. Two or three warpgroups keep the tensor cores busy: one computes its
+// softmax while another multiplies. With smaller tiles each key would pass through shared memory for fewer
+// queries.
 template <Half type_, int features_>
 struct ForwardTiles {
   static constexpr Half type = type_;
   static constexpr int features = features_;  ///< of q, k and v
-  static constexpr int consumers = features == 64 ? 3 : 2;
-  static constexpr int keys = 128, stages = 2, queries = 64 * consumers;
+  static constexpr int consumers = features <= 96 ? 3 : 2;
+  // The most that spill no register (96 features) and fit shared memory in two stages (256).
+  static constexpr int keys = features == 256  ? 80
+                              : features == 96 ? 96
+                                               : 128,
+                       stages = 2, queries = 64 * consumers;
   // Together all registers of the multiprocessor, with three consumers and with two.
   static constexpr int producer_registers = consumers == 3 ? 32 : 24,
                        consumer_registers = consumers == 3 ? 160 : 240;
