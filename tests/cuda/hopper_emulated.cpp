@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The kernels of sm_90a on emulated CUDA blocks, against the reference by the rule.
+#include <utility>
+
 #include "cuda/warpgroups.hpp"
 #include "cuda/wrong_starts.hpp"
 #include "kformer/ops/impl/flash_backward.hpp"
@@ -51,6 +53,8 @@ BOOST_AUTO_TEST_CASE(more_shapes_and_positions) {
            Case{1, 75, 260, 2, 1, 64, 64}.causal().spread(5),
            Case{1, 300, 20, 1, 1, 64, 64}.causal(),
            Case{1, 0, 0, 1, 1, 128, 128}.packed({0, 200, 3}, {5, 130, 0}).window(60),
+           Case{1, 150, 300, 3, 1, 128, 128}.causal(),
+           Case{1, 300, 20, 1, 1, 128, 128}.causal(),
            Case{1, 1, 1, 1, 1, 96, 96},
            Case{2, 70, 300, 2, 2, 96, 96}.window(101),
            Case{1, 65, 290, 1, 1, 96, 96}.causal().window(100).softcap(2),
@@ -125,6 +129,30 @@ BOOST_AUTO_TEST_CASE(nan_enters_only_the_gradients_that_see_it) {
       Case{1, 75, 80, 2, 1, 128, 128}.causal().poison(Poison::last_key),
       Case{1, 75, 80, 2, 1, 128, 128}.causal().poison(Poison::first_gradient),
   });
+}
+
+// Tiles of 1, 2 and 3 passes follow each other in a block.
+BOOST_AUTO_TEST_CASE(bits_do_not_depend_on_the_number_of_blocks) {
+  using Device = Impl::cuda::Device<Exec>;
+  for (const Case& c : {
+           Case{1, 300, 300, 3, 1, 128, 128}.causal(),
+           Case{1, 200, 170, 2, 1, 256, 256}.causal(),
+       }) {
+    AttentionTensors<bf16> t(c, Rows::aligned);
+    const Impl::AttentionForward p = t.forward_problem();
+    const auto bits_with = [&](int multiprocessors) {
+      t.out.reset();
+      t.lse.reset();
+      Impl::cuda::attention_forward_wgmma(
+          Device::stream(Exec()), multiprocessors, Impl::cuda::Half::bf16, Impl::cuda::attention_arguments(p),
+          {Impl::cuda::tensor_shape(p.q), Impl::cuda::tensor_shape(p.k), Impl::cuda::tensor_shape(p.v)},
+          Impl::cuda::sequences_of(p));
+      Exec().fence("kformer::Testing::bits_with");
+      return std::pair(t.out.bits(), t.lse.bits());
+    };
+    const auto of_one_tile_each = bits_with(1000);
+    for (const int multiprocessors : {1, 4}) BOOST_TEST((bits_with(multiprocessors) == of_one_tile_each));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(wrong_starts_stay_inside) {

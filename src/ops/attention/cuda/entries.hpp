@@ -278,8 +278,9 @@ struct WarpgroupForwardEntry {
   }
   static void run(const Exec& exec, const P& p, const Workspace&) {
     announced("kformer::attention_forward[cuda_wgmma]", exec, [&] {
-      attention_forward_wgmma(Device<Exec>::stream(exec), half_of(p.q.dtype), attention_arguments(p),
-                              {tensor_shape(p.q), tensor_shape(p.k), tensor_shape(p.v)}, sequences_of(p));
+      attention_forward_wgmma(Device<Exec>::stream(exec), Device<Exec>::multiprocessors(), half_of(p.q.dtype),
+                              attention_arguments(p), {tensor_shape(p.q), tensor_shape(p.k), tensor_shape(p.v)},
+                              sequences_of(p));
     });
   }
 };

@@ -7,7 +7,8 @@
 
 /// \file
 /// What the Tensor Memory Accelerator (compute capability 9.0) needs to know about an array: 16-bit numbers in
-/// four dimensions, of which it copies boxes to shared memory. A row of a box is 128 or 64 bytes, and the swizzle is that of as many.
+/// four dimensions, of which it copies boxes to shared memory. A row of a box is 128 or 64 bytes, and the swizzle
+/// is that of as many.
 
 namespace kformer::Impl::cuda {
 

@@ -23,8 +23,9 @@ struct AttentionShapes {
 };
 
 /// \pre all head dimensions are the same of `WarpgroupForwardFeatures`, and no extent is 0
+/// \param multiprocessors  of the device
 /// \throws std::runtime_error if CUDA refuses the launch or a shape
-void attention_forward_wgmma(Stream stream, Half type, const AttentionArguments& a,
+void attention_forward_wgmma(Stream stream, int multiprocessors, Half type, const AttentionArguments& a,
                              const AttentionShapes& shapes, const Sequences& sequences);
 
 /// (feature, token, head, batch), as above.
@@ -33,7 +34,8 @@ struct GradientShapes {
 };
 
 /// δ is there already.
-/// \pre all head dimensions are the same of `WarpgroupBackwardFeatures`, no extent is 0, and there is no soft cap
+/// \pre all head dimensions are the same of `WarpgroupBackwardFeatures`, no extent is 0, and there is no soft
+/// cap
 /// \throws std::runtime_error if CUDA refuses a launch or a shape
 void attention_backward_wgmma(Stream stream, Half type, const GradientArguments& g,
                               const GradientShapes& shapes, const Sequences& sequences);

@@ -7,8 +7,8 @@
 
 /// \file
 /// Tiles of attention in shared memory as copies of tiles write them and products of warpgroups read them:
-/// panels of 64 features, rows of 128 bytes under the 128-byte swizzle; where 64 do not divide the features, panels of 32, rows of
-/// 64 bytes under the 64-byte swizzle.
+/// panels of 64 features, rows of 128 bytes under the 128-byte swizzle; where 64 do not divide the features,
+/// panels of 32, rows of 64 bytes under the 64-byte swizzle.
 
 namespace kformer::Impl::cuda::hopper {
 
@@ -76,6 +76,7 @@ template <class Tile_, int stages>
 struct Ring {
   using Tile = Tile_;
   static constexpr int bytes = stages * Tile::bytes, barrier_bytes = 2 * 8 * stages;
+  static constexpr int period = 2 * stages;  ///< i and i + period are the same to it
   SharedAddress tiles, barriers;
 
   KFORMER_DEVICE Tile tile(int i) const {
@@ -143,6 +144,13 @@ struct Place {
     return tile;
   }
 };
+
+/// The number of the tile that a block of a grid computes in a round. Tiles are numbered from the longest to the
+/// shortest, and every other round goes backwards, so that blocks have nearly the same to do. Increases with the
+/// round.
+KFORMER_DEVICE int tile_of_round(int round, int block, int blocks) {
+  return round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
+}
 
 /// Scores as factors of the next product.
 template <Half type, int columns>
