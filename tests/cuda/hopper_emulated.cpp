@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The kernels of sm_90a on emulated CUDA blocks, against the reference by the rule.
+#include <utility>
+
 #include "cuda/warpgroups.hpp"
 #include "cuda/wrong_starts.hpp"
 #include "kformer/ops/impl/flash_backward.hpp"
@@ -31,6 +33,10 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(shapes_and_positions, T, Halves) {
            Case{2, 130, 75, 2, 1, 64, 64}.causal(),
            Case{1, 75, 130, 3, 3, 128, 128}.causal(),
            Case{1, 0, 0, 2, 1, 64, 64}.packed({130, 0, 1, 70}, {75, 9, 140, 200}).causal(),
+           Case{1, 192, 96, 1, 1, 96, 96},
+           Case{1, 200, 230, 3, 1, 96, 96}.causal(),
+           Case{1, 128, 80, 1, 1, 256, 256},
+           Case{1, 130, 190, 3, 1, 256, 256}.causal(),
        })
     check_forward<T>(kernel, c);
 }
@@ -47,6 +53,19 @@ BOOST_AUTO_TEST_CASE(more_shapes_and_positions) {
            Case{1, 75, 260, 2, 1, 64, 64}.causal().spread(5),
            Case{1, 300, 20, 1, 1, 64, 64}.causal(),
            Case{1, 0, 0, 1, 1, 128, 128}.packed({0, 200, 3}, {5, 130, 0}).window(60),
+           Case{1, 150, 300, 3, 1, 128, 128}.causal(),
+           Case{1, 300, 20, 1, 1, 128, 128}.causal(),
+           Case{1, 1, 1, 1, 1, 96, 96},
+           Case{2, 70, 300, 2, 2, 96, 96}.window(101),
+           Case{1, 65, 290, 1, 1, 96, 96}.causal().window(100).softcap(2),
+           Case{1, 300, 20, 1, 1, 96, 96}.causal(),
+           Case{1, 0, 0, 3, 1, 96, 96}.packed({130, 0, 1, 200}, {75, 9, 140, 250}).causal(),
+           Case{1, 1, 1, 1, 1, 256, 256},
+           Case{2, 70, 250, 1, 1, 256, 256}.window(81),
+           Case{1, 65, 250, 1, 1, 256, 256}.causal().window(90).softcap(2),
+           Case{1, 75, 170, 2, 1, 256, 256}.causal().spread(5),
+           Case{1, 150, 20, 1, 1, 256, 256}.causal(),
+           Case{1, 0, 0, 3, 1, 256, 256}.packed({75, 0, 1, 140}, {60, 9, 10, 90}).causal(),
        })
     check_forward<bf16>(kernel, c);
 }
@@ -83,6 +102,14 @@ BOOST_AUTO_TEST_CASE(what_is_hidden_may_be_anything) {
   check_forward<T>(kernel, Case{1, 130, 300, 1, 1, 128, 128}.window(20).poison(Poison::last_value));
   check_forward<T>(kernel, Case{1, 30, 300, 1, 1, 128, 128}.causal().window(20).poison(Poison::hidden_keys));
   check_forward<T>(kernel, Case{1, 200, 70, 1, 1, 64, 64}.causal().poison(Poison::blind_queries));
+  for (const int features : {96, 256}) {
+    const Case square = Case{1, 140, 200, 2, 1, features, features}.causal();
+    for (const Poison what : {Poison::last_value, Poison::last_key})
+      check_forward<T>(kernel, square.poison(what));
+    check_forward<T>(
+        kernel, Case{1, 30, 200, 1, 1, features, features}.causal().window(20).poison(Poison::hidden_keys));
+    check_forward<T>(kernel, Case{1, 140, 70, 1, 1, features, features}.causal().poison(Poison::blind_queries));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(nan_enters_only_the_gradients_that_see_it) {
@@ -102,6 +129,30 @@ BOOST_AUTO_TEST_CASE(nan_enters_only_the_gradients_that_see_it) {
       Case{1, 75, 80, 2, 1, 128, 128}.causal().poison(Poison::last_key),
       Case{1, 75, 80, 2, 1, 128, 128}.causal().poison(Poison::first_gradient),
   });
+}
+
+// Tiles of 1, 2 and 3 passes follow each other in a block.
+BOOST_AUTO_TEST_CASE(bits_do_not_depend_on_the_number_of_blocks) {
+  using Device = Impl::cuda::Device<Exec>;
+  for (const Case& c : {
+           Case{1, 300, 300, 3, 1, 128, 128}.causal(),
+           Case{1, 200, 170, 2, 1, 256, 256}.causal(),
+       }) {
+    AttentionTensors<bf16> t(c, Rows::aligned);
+    const Impl::AttentionForward p = t.forward_problem();
+    const auto bits_with = [&](int multiprocessors) {
+      t.out.reset();
+      t.lse.reset();
+      Impl::cuda::attention_forward_wgmma(
+          Device::stream(Exec()), multiprocessors, Impl::cuda::Half::bf16, Impl::cuda::attention_arguments(p),
+          {Impl::cuda::tensor_shape(p.q), Impl::cuda::tensor_shape(p.k), Impl::cuda::tensor_shape(p.v)},
+          Impl::cuda::sequences_of(p));
+      Exec().fence("kformer::Testing::bits_with");
+      return std::pair(t.out.bits(), t.lse.bits());
+    };
+    const auto of_one_tile_each = bits_with(1000);
+    for (const int multiprocessors : {1, 4}) BOOST_TEST((bits_with(multiprocessors) == of_one_tile_each));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(wrong_starts_stay_inside) {
@@ -126,11 +177,14 @@ BOOST_AUTO_TEST_CASE(what_it_refuses) {
     AttentionTensors<bf16> t(c, Rows::aligned);
     return kernel.reject(t.forward_problem());
   };
-  BOOST_TEST(refusal({1, 5, 5, 1, 1, 64, 64}) == "");
-  BOOST_TEST(refusal({1, 5, 5, 1, 1, 96, 96}) ==
-             "head_dim and v_head_dim are 96 and 96, but it supports only 64 and 64, or 128 and 128");
+  for (const int d : {64, 96, 128, 256}) BOOST_TEST(refusal({1, 5, 5, 1, 1, d, d}) == "");
+  BOOST_TEST(refusal({1, 5, 5, 1, 1, 80, 80}) ==
+             "head_dim and v_head_dim are 80 and 80, but it supports only equal ones out of 64, 96, 128, 256");
   BOOST_TEST(refusal({1, 5, 5, 1, 1, 64, 128}) ==
-             "head_dim and v_head_dim are 64 and 128, but it supports only 64 and 64, or 128 and 128");
+             "head_dim and v_head_dim are 64 and 128, but it supports only equal ones out of 64, 96, 128, 256");
+  const AttentionTensors<bf16> of_96(Case{1, 5, 5, 1, 1, 96, 96}, Rows::aligned);
+  BOOST_TEST(backward.reject(of_96.backward_problem()) ==
+             "head_dim and v_head_dim are 96 and 96, but it supports only equal ones out of 64, 128");
   BOOST_TEST(refusal({1, 5, 0, 1, 1, 64, 64}) == "k is empty");
   BOOST_TEST(refusal({0, 5, 5, 1, 1, 64, 64}) == "q is empty");
   const AttentionTensors<bf16> capped(Case{1, 5, 5, 1, 1, 64, 64}.softcap(2), Rows::aligned);

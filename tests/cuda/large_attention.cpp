@@ -252,6 +252,13 @@ constexpr Shape long_sequences[] = {
     {4, 2048, 2048, 32, 8, 128, true}, {2, 4096, 4096, 32, 8, 128, true, 1024},
     {3, 1000, 3001, 12, 4, 128, true},
 };
+/// Of head dimensions that only forward has in warpgroups.
+constexpr Shape forward_alone[] = {
+    {1, 8192, 8192, 64, 8, 96, true},
+    {1, 8192, 8192, 64, 8, 96},
+    {1, 8192, 8192, 32, 8, 256, true},
+    {1, 8192, 8192, 32, 8, 256},
+};
 
 /// Both where the device has the first.
 template <class K>
@@ -264,6 +271,7 @@ std::vector<K> kernels_here(const K& of_warpgroups, const K& of_warps) {
 BOOST_AUTO_TEST_CASE_TEMPLATE(forward_of_long_sequences, T, Halves) {
   const std::vector<Forward> kernels = kernels_here(wgmma, mma);
   for (const Shape& s : long_sequences) check_forward_kernels<T>(s, kernels);
+  for (const Shape& s : forward_alone) check_forward_kernels<T>(s, kernels);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_of_long_sequences, T, Halves) {

@@ -5,11 +5,14 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <array>
 #include <set>
+#include <vector>
 
 #include "cuda/warpgroups.hpp"
 #include "kformer/core/scalar.hpp"
+#include "ops/attention/cuda/hopper/tiles.hpp"
 #include "ops/attention/cuda/tile_table.hpp"
 #include "ops/common/cuda/device.hpp"
 
@@ -252,6 +255,21 @@ BOOST_AUTO_TEST_CASE(refused_devices) {
   BOOST_TEST(cuda::capability_refusal(90, 89) == "it needs compute capability >= 9.0, this device is 8.9");
   BOOST_TEST(cuda::capability_refusal(100, 90) == "it needs compute capability >= 10.0, this device is 9.0");
   for (const int present : {80, 86, 89, 90, 120}) BOOST_TEST(cuda::capability_refusal(80, present).empty());
+}
+
+BOOST_AUTO_TEST_CASE(rounds_share_tiles_evenly) {
+  constexpr int blocks = 5, rounds = 31, tiles = blocks * rounds;
+  std::vector<int> times(tiles), work(blocks);
+  for (int block = 0; block < blocks; ++block)
+    for (int round = 0; round < rounds; ++round) {
+      const int tile = cuda::hopper::tile_of_round(round, block, blocks);
+      ++times.at(static_cast<std::size_t>(tile));
+      work[static_cast<std::size_t>(block)] += tiles - tile;
+    }
+  BOOST_TEST((times == std::vector<int>(tiles, 1)));
+  // Of the rounds, one has no other that goes the other way.
+  BOOST_TEST(*std::max_element(work.begin(), work.end()) - *std::min_element(work.begin(), work.end()) <
+             blocks);
 }
 
 BOOST_AUTO_TEST_CASE(kernels_of_sm_90a_are_tested_where_they_run) {

@@ -33,34 +33,40 @@ void end_phase(Barrier& barrier) {
   barrier.pending = barrier.count;
 }
 
-// Addresses under the 128-byte swizzle: bits 4-6 are changed by bits 7-9.
-SharedAddress swizzled(SharedAddress address) { return address ^ (address >> 7 & 7) << 4; }
+// Addresses under a swizzle: of 128 bytes bits 4-6 are changed by bits 7-9, of 64 bytes bits 4-5 by bits 7-8.
+SharedAddress swizzled(SharedAddress address, int swizzle_bytes) {
+  return address ^ (address >> 7 & (swizzle_bytes == 128 ? 7U : 3U)) << 4;
+}
 
-// PTX ISA, wgmma, "matrix descriptor format", and the canonical layouts under the 128-byte swizzle.
+// PTX ISA, wgmma, "matrix descriptor format", and the canonical layouts under the swizzles of 128 and 64 bytes.
 class Matrix {
  public:
   explicit Matrix(std::uint64_t descriptor) {
     const auto decoded = [&](int bit) { return static_cast<SharedAddress>(descriptor >> bit & 0x3fff) << 4; };
-    if (descriptor >> 62 != 1) fail("the emulation supports only the 128-byte swizzle");
+    if (descriptor >> 62 != 1 && descriptor >> 62 != 2)
+      fail("the emulation supports only the swizzles of 128 and 64 bytes");
+    m_swizzle = descriptor >> 62 == 1 ? 128 : 64;
     if ((descriptor >> 49 & 7) != 0) fail("a matrix in shared memory has a base offset");
     m_start = decoded(0), m_leading = decoded(16), m_stride = decoded(32);
   }
-  // k dense: atoms of 8 rows of 128 bytes, `stride` apart; there is no leading offset.
+  // k dense: atoms of 8 rows of as many bytes as the swizzle has, `stride` apart; there is no leading offset.
   std::uint16_t k_major(int row, int k) const {
-    return read(static_cast<SharedAddress>(row % 8 * 128 + 2 * k) +
+    return read(static_cast<SharedAddress>(row % 8 * m_swizzle + 2 * k) +
                 static_cast<SharedAddress>(row / 8) * m_stride);
   }
-  // Rows dense: atoms of 64 rows by 8 k, `leading` apart along rows and `stride` apart along k.
+  // Rows dense: atoms of 64 or 32 rows by 8 k, `leading` apart along rows and `stride` apart along k.
   std::uint16_t row_major(int row, int k) const {
-    return read(static_cast<SharedAddress>(k % 8 * 128 + row % 64 * 2) +
-                static_cast<SharedAddress>(row / 64) * m_leading +
+    const int rows = m_swizzle / 2;
+    return read(static_cast<SharedAddress>(k % 8 * m_swizzle + row % rows * 2) +
+                static_cast<SharedAddress>(row / rows) * m_leading +
                 static_cast<SharedAddress>(k / 8) * m_stride);
   }
 
  private:
   std::uint16_t read(SharedAddress offset) const {
-    return load_shared<std::uint16_t>(swizzled(m_start + offset));
+    return load_shared<std::uint16_t>(swizzled(m_start + offset, m_swizzle));
   }
+  int m_swizzle;
   SharedAddress m_start, m_leading, m_stride;
 };
 
@@ -149,15 +155,16 @@ void copy_tile(SharedAddress to, const TensorMap& map, SharedAddress barrier, in
   if (to % 128 != 0) fail("a tile is copied to an address that is not aligned");
   if (shape.box[2] != 1 || shape.box[3] != 1) fail("the emulation copies only two-dimensional boxes");
   Block& block = Block::current();
-  const auto rows = static_cast<int>(shape.box[1]);
-  for (int i = 0; i < 8 * rows; ++i)
+  const auto rows = static_cast<int>(shape.box[1]), features = static_cast<int>(shape.box[0]);
+  const int row_bytes = 2 * features;
+  for (int i = 0; i < row_bytes / 16 * rows; ++i)
     std::memset(block.shared(to + static_cast<SharedAddress>(16 * i), 16), 0xff, 16);
   block.deliver_later(barrier, [=] {
     const auto inside = [&](int i, std::int64_t c) {
       return c >= 0 && static_cast<std::uint64_t>(c) < shape.extent[i];
     };
     for (int row = 0; row < rows; ++row)
-      for (int i = 0; i < panel_features; ++i) {
+      for (int i = 0; i < features; ++i) {
         const std::int64_t at[4] = {c0 + i, c1 + row, c2, c3};
         std::uint16_t value = 0;
         if (inside(0, at[0]) && inside(1, at[1]) && inside(2, at[2]) && inside(3, at[3])) {
@@ -165,10 +172,10 @@ void copy_tile(SharedAddress to, const TensorMap& map, SharedAddress barrier, in
           for (int d = 1; d < 4; ++d) from += at[d] * static_cast<std::int64_t>(shape.stride_bytes[d]);
           std::memcpy(&value, from, sizeof(value));
         }
-        store_shared(swizzled(to + static_cast<SharedAddress>(128 * row + 2 * i)), value);
+        store_shared(swizzled(to + static_cast<SharedAddress>(row_bytes * row + 2 * i), row_bytes), value);
       }
     Barrier& told = barrier_at(barrier);
-    told.bytes -= 128 * rows;
+    told.bytes -= row_bytes * rows;
     end_phase(told);
   });
 }
@@ -208,13 +215,19 @@ void multiply_registers(float (&c)[columns / 8][4], const std::uint32_t (&a)[4],
   });
 }
 
-#define KFORMER_PRODUCTS(type)                                                                          \
-  template void multiply_shared<type, 64>(float(&)[8][4], std::uint64_t, std::uint64_t, bool);          \
-  template void multiply_shared<type, 128>(float(&)[16][4], std::uint64_t, std::uint64_t, bool);        \
-  template void multiply_registers<type, 64>(float(&)[8][4], const std::uint32_t(&)[4], std::uint64_t); \
-  template void multiply_registers<type, 128>(float(&)[16][4], const std::uint32_t(&)[4], std::uint64_t);
-KFORMER_PRODUCTS(Half::bf16)
-KFORMER_PRODUCTS(Half::f16)
+#define KFORMER_PRODUCTS_OF(type, columns)                                                                    \
+  template void multiply_shared<type, columns>(float(&)[columns / 8][4], std::uint64_t, std::uint64_t, bool); \
+  template void multiply_registers<type, columns>(float(&)[columns / 8][4], const std::uint32_t(&)[4],        \
+                                                  std::uint64_t);
+#define KFORMER_PRODUCTS(columns)          \
+  KFORMER_PRODUCTS_OF(Half::bf16, columns) \
+  KFORMER_PRODUCTS_OF(Half::f16, columns)
+KFORMER_PRODUCTS(64)
+KFORMER_PRODUCTS(80)
+KFORMER_PRODUCTS(96)
+KFORMER_PRODUCTS(128)
+KFORMER_PRODUCTS(256)
 #undef KFORMER_PRODUCTS
+#undef KFORMER_PRODUCTS_OF
 
 }  // namespace kformer::Impl::cuda

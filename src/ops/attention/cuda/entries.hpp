@@ -241,14 +241,21 @@ inline TensorShape tensor_shape(const TensorRef& x) {
   return shape;
 }
 
+/// Empty if both are the same and one of the supported head dimensions, else a sentence.
+template <int... supported>
+std::string features_refusal(FeatureList<supported...>, std::int64_t d, std::int64_t v_d) {
+  if (d == v_d && ((d == supported) || ...)) return {};
+  std::string names;
+  ((names += (names.empty() ? "" : ", ") + std::to_string(supported)), ...);
+  return "head_dim and v_head_dim are " + std::to_string(d) + " and " + std::to_string(v_d) +
+         ", but it supports only equal ones out of " + names;
+}
+
 /// The common refusals of kernels of warpgroups: of head dimensions and of the arrays whose tiles are copied.
-template <class Exec>
-std::string warpgroup_refusal(const TensorRef& q, const TensorRef& v,
+template <class Exec, class Features>
+std::string warpgroup_refusal(Features supported, const TensorRef& q, const TensorRef& v,
                               std::initializer_list<std::pair<const char*, const TensorRef*>> copied) {
-  const std::int64_t d = q.extent[3];
-  if ((d != 64 && d != 128) || v.extent[3] != d)
-    return "head_dim and v_head_dim are " + std::to_string(d) + " and " + std::to_string(v.extent[3]) +
-           ", but it supports only 64 and 64, or 128 and 128";
+  if (std::string why = features_refusal(supported, q.extent[3], v.extent[3]); !why.empty()) return why;
   if (std::string why = first_refusal(copied, tile_refusal); !why.empty()) return why;
   const int capability = Device<Exec>::capability();
   if (std::string why = capability_refusal(90, capability); !why.empty()) return why;
@@ -266,12 +273,14 @@ struct WarpgroupForwardEntry {
 
   static std::string reject(const P& p) {
     if (std::string why = forward_refusal(p); !why.empty()) return why;
-    return warpgroup_refusal<Exec>(p.q, p.v, {{"q", &p.q}, {"k", &p.k}, {"v", &p.v}});
+    return warpgroup_refusal<Exec>(WarpgroupForwardFeatures(), p.q, p.v,
+                                   {{"q", &p.q}, {"k", &p.k}, {"v", &p.v}});
   }
   static void run(const Exec& exec, const P& p, const Workspace&) {
     announced("kformer::attention_forward[cuda_wgmma]", exec, [&] {
-      attention_forward_wgmma(Device<Exec>::stream(exec), half_of(p.q.dtype), attention_arguments(p),
-                              {tensor_shape(p.q), tensor_shape(p.k), tensor_shape(p.v)}, sequences_of(p));
+      attention_forward_wgmma(Device<Exec>::stream(exec), Device<Exec>::multiprocessors(), half_of(p.q.dtype),
+                              attention_arguments(p), {tensor_shape(p.q), tensor_shape(p.k), tensor_shape(p.v)},
+                              sequences_of(p));
     });
   }
 };
@@ -285,7 +294,8 @@ struct WarpgroupBackwardEntry {
   static std::string reject(const P& p) {
     if (std::string why = backward_refusal(p); !why.empty()) return why;
     if (p.options.softcap > 0) return "it does not support a soft cap";
-    return warpgroup_refusal<Exec>(p.q, p.v, {{"q", &p.q}, {"k", &p.k}, {"v", &p.v}, {"dout", &p.dout}});
+    return warpgroup_refusal<Exec>(WarpgroupBackwardFeatures(), p.q, p.v,
+                                   {{"q", &p.q}, {"k", &p.k}, {"v", &p.v}, {"dout", &p.dout}});
   }
   static void run(const Exec& exec, const P& p, const Workspace& workspace) {
     const GradientArguments g = gradient_arguments(p, workspace);

@@ -20,13 +20,14 @@ inline std::string capability_refusal(int needed, int present) {
 }
 
 /// For host spaces: kernels are emulated, whatever capability they need. Tests set the capability by which
-/// tiles are chosen.
+/// tiles are chosen, and how many multiprocessors there are.
 template <class Exec>
 struct Device {
-  static inline int emulated_capability = 1000;
+  static inline int emulated_capability = 1000, emulated_multiprocessors = 2;
 
   static Stream stream(const Exec&) { return {}; }
   static int capability() { return emulated_capability; }
+  static int multiprocessors() { return emulated_multiprocessors; }
 };
 
 #if defined(KOKKOS_ENABLE_CUDA) && defined(__CUDACC__)
@@ -41,6 +42,7 @@ struct Device<Kokkos::Cuda> {
     }();
     return capability;
   }
+  static int multiprocessors() { return Kokkos::Cuda().cuda_device_prop().multiProcessorCount; }
 };
 #endif
 

@@ -15,13 +15,15 @@ namespace kformer::Impl::cuda {
 
 inline constexpr int warpgroup_threads = 128;
 
-/// A matrix of 16-bit numbers in shared memory under the 128-byte swizzle, for products of a warpgroup. PTX
-/// ISA, wgmma, "matrix descriptor format": bits 0-13 the address, 16-29 the leading and 32-45 the stride byte
-/// offset, each without its four lowest bits, 62-63 the swizzle, of which 1 is that of 128 bytes.
-KFORMER_DEVICE std::uint64_t matrix_descriptor(SharedAddress start, int leading_bytes, int stride_bytes) {
+/// A matrix of 16-bit numbers in shared memory under the swizzle of 128 or of 64 bytes, for products of a
+/// warpgroup. PTX ISA, wgmma, "matrix descriptor format": bits 0-13 the address, 16-29 the leading and 32-45 the
+/// stride byte offset, each without its four lowest bits, 62-63 the swizzle, 1 for 128 bytes and 2 for 64.
+KFORMER_DEVICE std::uint64_t matrix_descriptor(SharedAddress start, int leading_bytes, int stride_bytes,
+                                               int swizzle_bytes) {
   const auto encoded = [](std::uint32_t x) { return static_cast<std::uint64_t>((x & 0x3ffff) >> 4); };
   return encoded(start) | encoded(static_cast<std::uint32_t>(leading_bytes)) << 16 |
-         encoded(static_cast<std::uint32_t>(stride_bytes)) << 32 | std::uint64_t(1) << 62;
+         encoded(static_cast<std::uint32_t>(stride_bytes)) << 32 |
+         std::uint64_t(swizzle_bytes == 128 ? 1 : 2) << 62;
 }
 
 #if defined(__CUDACC__)

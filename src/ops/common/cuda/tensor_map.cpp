@@ -48,7 +48,8 @@ TensorMap make_tensor_map(Half type, const TensorShape& shape) {
   const CUresult result = encoder()(
       &encoded, type == Half::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 4,
       const_cast<void*>(shape.data), extent, stride, box, element_stride, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      shape.box[0] == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) throw Error("cuTensorMapEncodeTiled: CUDA says: error " + std::to_string(result));
   TensorMap map;
   std::memcpy(&map, &encoded, sizeof(map));
@@ -59,7 +60,8 @@ TensorMap make_tensor_map(Half type, const TensorShape& shape) {
 
 TensorMap make_tensor_map(Half, const TensorShape& shape) {
   // The requirements of cuTensorMapEncodeTiled.
-  bool valid = reinterpret_cast<std::uintptr_t>(shape.data) % 16 == 0 && shape.box[0] == panel_features;
+  bool valid =
+      reinterpret_cast<std::uintptr_t>(shape.data) % 16 == 0 && (shape.box[0] == 64 || shape.box[0] == 32);
   for (int i = 0; i < 4; ++i)
     valid = valid && shape.extent[i] > 0 && shape.extent[i] <= std::uint64_t(1) << 32 && shape.box[i] > 0 &&
             shape.box[i] <= 256;

@@ -7,7 +7,8 @@
 
 /// \file
 /// What the Tensor Memory Accelerator (compute capability 9.0) needs to know about an array: 16-bit numbers in
-/// four dimensions, of which it copies boxes to shared memory with the 128-byte swizzle.
+/// four dimensions, of which it copies boxes to shared memory. A row of a box is 128 or 64 bytes, and the swizzle
+/// is that of as many.
 
 namespace kformer::Impl::cuda {
 
@@ -16,7 +17,7 @@ struct TensorShape {
   const void* data;
   std::uint64_t extent[4];
   std::uint64_t stride_bytes[4];  ///< multiples of 16; the first is ignored
-  std::uint32_t box[4];           ///< the first is 64 numbers, which the swizzle takes
+  std::uint32_t box[4];           ///< the first is 64 or 32 numbers: the swizzle takes 128 or 64 bytes
 };
 
 #if defined(__CUDACC__)
@@ -29,9 +30,6 @@ struct TensorMap {
   TensorShape shape;
 };
 #endif
-
-/// Numbers in a row of a box: as many as fit into 128 bytes.
-inline constexpr int panel_features = 64;
 
 /// Reads outside of the array give zeros.
 /// \throws Error if the driver refuses

@@ -12,15 +12,16 @@ void launch_side(Stream stream, const GradientArguments& g, const GradientShapes
                  const Sequences& sequences) {
   using Kernel = hopper::BackwardKernel<hopper::BackwardTiles<type, features, side>>;
   constexpr bool of_keys = side == Side::keys;
-  const auto map = [](const TensorShape& shape, int rows) { return hopper::tile_map<type>(shape, rows); };
+  using Own = typename Kernel::OwnTile;
+  using Partner = typename Kernel::PartnerRing::Tile;
   const TensorShape &own_first = of_keys ? shapes.k : shapes.q, &own_second = of_keys ? shapes.v : shapes.dout,
                     &partner_first = of_keys ? shapes.q : shapes.k,
                     &partner_second = of_keys ? shapes.dout : shapes.v;
   const Sequences owned = owned_first<side>(sequences);
   launch("kformer::attention_backward[cuda_wgmma]", stream,
          most_tiles<Kernel::rows>(owned) * (of_keys ? g.kv_heads : g.a.q_heads),
-         Kernel{g, owned, map(own_first, Kernel::rows), map(own_second, Kernel::rows),
-                map(partner_first, Kernel::partners), map(partner_second, Kernel::partners)});
+         Kernel{g, owned, Own::template map<type>(own_first), Own::template map<type>(own_second),
+                Partner::template map<type>(partner_first), Partner::template map<type>(partner_second)});
 }
 
 template <Half type, int features>
@@ -34,7 +35,7 @@ void launch_sides(Stream stream, const GradientArguments& g, const GradientShape
 
 void attention_backward_wgmma(Stream stream, Half type, const GradientArguments& g,
                               const GradientShapes& shapes, const Sequences& sequences) {
-  hopper::with_tiles(type, g.a.head_dim, [&]<Half half, int features>() {
+  hopper::with_tiles(WarpgroupBackwardFeatures(), type, g.a.head_dim, [&]<Half half, int features>() {
     launch_sides<half, features>(stream, g, shapes, sequences);
   });
 }

@@ -1,46 +1,50 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "ops/attention/cuda/hopper/arguments.hpp"
 #include "ops/attention/cuda/tiles.hpp"
 #include "ops/common/cuda/hopper_instructions.hpp"
 
 /// \file
 /// Tiles of attention in shared memory as copies of tiles write them and products of warpgroups read them:
-/// panels of 64 features, rows of 128 bytes under the 128-byte swizzle.
+/// panels of 64 features, rows of 128 bytes under the 128-byte swizzle; where 64 do not divide the features,
+/// panels of 32, rows of 64 bytes under the 64-byte swizzle.
 
 namespace kformer::Impl::cuda::hopper {
 
 /// Address bits of the swizzle: tiles begin at multiples of this.
 inline constexpr int tile_alignment = 1024;
 
-/// For copies of panels of `rows` rows.
-template <Half type>
-TensorMap tile_map(TensorShape shape, int rows) {
-  shape.box[0] = panel_features, shape.box[1] = static_cast<std::uint32_t>(rows);
-  shape.box[2] = shape.box[3] = 1;
-  return make_tensor_map(type, shape);
-}
-
 template <int rows, int features>
 struct PanelTile {
-  static constexpr int panels = features / panel_features;
-  static constexpr int panel_bytes = rows * 128, bytes = panels * panel_bytes;
+  static constexpr int panel_features = features % 64 == 0 ? 64 : 32, panels = features / panel_features;
+  static constexpr int row_bytes = 2 * panel_features, eight_rows = 8 * row_bytes;
+  static constexpr int panel_bytes = rows * row_bytes, bytes = panels * panel_bytes;
   static_assert(features % panel_features == 0 && panel_bytes % tile_alignment == 0);
 
   SharedAddress begin;
 
-  /// Rows from `row` on (a multiple of 8) and 16 features from 16 · `step` on, k of a product: rows are 128
-  /// bytes apart, eight of them make 1024 bytes, and under the swizzle the leading offset is not used (PTX ISA,
-  /// "leading dimension byte offset" and "stride dimension byte offset", K-major).
-  KFORMER_DEVICE std::uint64_t features_of_rows(int row, int step) const {
-    const int panel = step / 4, within = step % 4;
-    return matrix_descriptor(begin + static_cast<SharedAddress>(panel * panel_bytes + row * 128 + within * 32),
-                             16, 1024);
+  /// For its copies.
+  template <Half type>
+  static TensorMap map(TensorShape shape) {
+    shape.box[0] = panel_features, shape.box[1] = rows;
+    shape.box[2] = shape.box[3] = 1;
+    return make_tensor_map(type, shape);
   }
-  /// 16 rows from 16 · `step` on, k of a product, and all features: the next 64 features are one panel
-  /// further, the next eight rows 1024 bytes (same tables, MN-major).
+
+  /// Rows from `row` on (a multiple of 8) and 16 features from 16 · `step` on, k of a product: rows are
+  /// `row_bytes` apart, and under the swizzle the leading offset is not used (PTX ISA, "leading dimension byte
+  /// offset" and "stride dimension byte offset", K-major).
+  KFORMER_DEVICE std::uint64_t features_of_rows(int row, int step) const {
+    constexpr int steps = panel_features / 16;
+    const int at = step / steps * panel_bytes + row * row_bytes + step % steps * 32;
+    return matrix_descriptor(begin + static_cast<SharedAddress>(at), 16, eight_rows, row_bytes);
+  }
+  /// 16 rows from 16 · `step` on, k of a product, and all features: the next features are one panel further
+  /// (same tables, MN-major).
   KFORMER_DEVICE std::uint64_t rows_of_features(int step) const {
-    return matrix_descriptor(begin + static_cast<SharedAddress>(step * 16 * 128), panel_bytes, 1024);
+    return matrix_descriptor(begin + static_cast<SharedAddress>(step * 16 * row_bytes), panel_bytes, eight_rows,
+                             row_bytes);
   }
 
   /// Begins to copy rows from `token` on; the barrier expects `bytes`.
@@ -72,6 +76,7 @@ template <class Tile_, int stages>
 struct Ring {
   using Tile = Tile_;
   static constexpr int bytes = stages * Tile::bytes, barrier_bytes = 2 * 8 * stages;
+  static constexpr int period = 2 * stages;  ///< i and i + period are the same to it
   SharedAddress tiles, barriers;
 
   KFORMER_DEVICE Tile tile(int i) const {
@@ -108,14 +113,14 @@ struct Ring {
   }
 };
 
-/// `f.operator()<half, features>()` of kernels for 64 and for 128 features.
-template <class F>
-void with_tiles(Half type, int features, F f) {
+/// `f.operator()<half, features>()` for one of the supported numbers of features.
+template <int... supported, class F>
+void with_tiles(FeatureList<supported...>, Half type, int features, F f) {
   with_half(type, [&]<Half half>() {
-    if (features == 64)
-      f.template operator()<half, 64>();
-    else
-      f.template operator()<half, 128>();
+    const auto call_if_equal = [&]<int candidate>() {
+      if (features == candidate) f.template operator()<half, candidate>();
+    };
+    (call_if_equal.template operator()<supported>(), ...);
   });
 }
 
@@ -139,6 +144,13 @@ struct Place {
     return tile;
   }
 };
+
+/// The number of the tile that a block of a grid computes in a round. Tiles are numbered from the longest to the
+/// shortest, and every other round goes backwards, so that blocks have nearly the same to do. Increases with the
+/// round.
+KFORMER_DEVICE int tile_of_round(int round, int block, int blocks) {
+  return round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
+}
 
 /// Scores as factors of the next product.
 template <Half type, int columns>
