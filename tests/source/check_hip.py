@@ -54,27 +54,32 @@ class Case(unittest.TestCase):
 
 @unittest.skipUnless(shutil.which("cmake") and shutil.which("c++"), "no CMake or no C++ compiler on this machine")
 class Commands(Case):
-    def setUp(self):
-        super().setUp()
-        for name, text in (("CMakeLists.txt", PROJECT.format(source=SOURCE)), ("KokkosConfig.cmake", KOKKOS), ("device.cpp", ""),
+    def configure(self, kokkos=KOKKOS):
+        for name, text in (("CMakeLists.txt", PROJECT.format(source=SOURCE)), ("KokkosConfig.cmake", kokkos), ("device.cpp", ""),
                            ("host.cpp", "")):
             (self.folder / name).write_text(text)
-        self.said = subprocess.run(["cmake", "-S", self.folder, "-B", self.folder / "build", f"-DKokkos_DIR={self.folder}"],
-                                   check=True, capture_output=True, text=True).stderr
+        return subprocess.run(["cmake", "-S", self.folder, "-B", self.folder / "build", f"-DKokkos_DIR={self.folder}"],
+                              check=False, capture_output=True, text=True)
+
+    def commands(self):
+        """The words that compile each file."""
+        done = self.configure()
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
         commands = json.loads((self.folder / "build/compile_commands.json").read_text())
-        self.commands = {Path(command["file"]).name: command["command"].split() for command in commands}
+        return {Path(command["file"]).name: command["command"].split() for command in commands}
 
-    def test_what_is_free_of_kokkos_is_cpp(self):
-        self.assertIn("-xc++", self.commands["host.cpp"])
-        self.assertNotIn("hip", self.commands["host.cpp"])
+    def test_how_files_are_compiled(self):
+        commands = self.commands()
+        self.assertIn("-xc++", commands["host.cpp"])
+        self.assertNotIn("hip", commands["host.cpp"])
+        # Of two the last counts.
+        self.assertLess(commands["device.cpp"].index("-xc++"), commands["device.cpp"].index("hip"))
+        self.assertFalse([word for command in commands.values() for word in command if "cmake_pch" in word])
 
-    def test_what_includes_kokkos_is_hip(self):
-        device = self.commands["device.cpp"]
-        self.assertLess(device.index("-xc++"), device.index("hip"))
-
-    def test_no_header_is_precompiled(self):
-        self.assertFalse([word for command in self.commands.values() for word in command if "cmake_pch" in word])
-        self.assertEqual(self.said, "")
+    def test_hip_as_a_language_of_cmake_is_refused(self):
+        done = self.configure(KOKKOS + "set(Kokkos_ENABLE_COMPILE_AS_CMAKE_LANGUAGE ON)\n")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("-DKokkos_ENABLE_COMPILE_AS_CMAKE_LANGUAGE=OFF", done.stderr)
 
 
 class CheckHip(Case):
