@@ -52,13 +52,13 @@ class Case(unittest.TestCase):
         self.folder = Path(folder.name)
 
 
-@unittest.skipUnless(shutil.which("cmake") and shutil.which("c++"), "no CMake or no C++ compiler on this machine")
+@unittest.skipUnless(all(map(shutil.which, ("cmake", "ninja", "c++"))), "no CMake, no Ninja or no C++ compiler on this machine")
 class Commands(Case):
     def configure(self, kokkos=KOKKOS):
         for name, text in (("CMakeLists.txt", PROJECT.format(source=SOURCE)), ("KokkosConfig.cmake", kokkos), ("device.cpp", ""),
                            ("host.cpp", "")):
             (self.folder / name).write_text(text)
-        return subprocess.run(["cmake", "-S", self.folder, "-B", self.folder / "build", f"-DKokkos_DIR={self.folder}"],
+        return subprocess.run(["cmake", "-G", "Ninja", "-S", self.folder, "-B", self.folder / "build", f"-DKokkos_DIR={self.folder}"],
                               check=False, capture_output=True, text=True)
 
     def commands(self):
