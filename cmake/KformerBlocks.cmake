@@ -82,7 +82,7 @@ function(kformer_kokkos_sources target)
     # nvcc does not take fmt's checks of format strings at compile time for constant expressions.
     target_compile_definitions(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:FMT_CONSTEVAL=;FMT_USE_CONSTEVAL=0;FMT_USE_CONSTEXPR=1>)
   else()
-    target_precompile_headers(${target} REUSE_FROM kformer_kokkos_header)
+    kformer_reuse_from(${target} kformer_kokkos_header)
   endif()
 endfunction()
 
@@ -99,13 +99,20 @@ function(kformer_precompile target dependency)
   endif()
 endfunction()
 
+# kformer_reuse_from(<target> <header target>): the target uses the header that is compiled there, if any is.
+function(kformer_reuse_from target header)
+  if(NOT CMAKE_DISABLE_PRECOMPILE_HEADERS)
+    target_precompile_headers(${target} REUSE_FROM ${header})
+  endif()
+endfunction()
+
 # kformer_reuse_header(<target> <header target> <dependency> <header>...): the target uses the headers, which are compiled once for
 # all targets that name the same.
 function(kformer_reuse_header target header dependency)
   if(NOT TARGET ${header})
     kformer_precompile(${header} "${dependency}" ${ARGN})
   endif()
-  target_precompile_headers(${target} REUSE_FROM ${header})
+  kformer_reuse_from(${target} ${header})
 endfunction()
 
 # kformer_optimise_less(<target>...): the targets' own files are compiled in half the time, for code in which no time is spent.

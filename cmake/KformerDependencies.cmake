@@ -33,6 +33,17 @@ if(NOT Kformer_SPACES)
 endif()
 message(STATUS "Kformer: Kokkos ${Kokkos_VERSION} (${Kformer_SPACES})")
 
+# hipcc compiles each file twice, for host and device, which no precompiled header is for. It would do so with files that are
+# free of Kokkos too: they are C++. For the others Kokkos' own options, which come later, say that they are HIP.
+if("HIP" IN_LIST Kformer_SPACES)
+  if(Kokkos_ENABLE_COMPILE_AS_CMAKE_LANGUAGE)
+    message(FATAL_ERROR "This Kokkos has HIP as a language of CMake, which Kformer knows for CUDA alone. Build Kokkos with hipcc "
+                        "and -DKokkos_ENABLE_COMPILE_AS_CMAKE_LANGUAGE=OFF.")
+  endif()
+  set(CMAKE_DISABLE_PRECOMPILE_HEADERS ON)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-xc++>)
+endif()
+
 # A Kokkos with CUDA is compiled either through nvcc_wrapper (as CMAKE_CXX_COMPILER) or as CMake's CUDA language.
 set(Kformer_CUDA_LANGUAGE OFF)
 if("Cuda" IN_LIST Kformer_SPACES AND Kokkos_ENABLE_COMPILE_AS_CMAKE_LANGUAGE)

@@ -57,6 +57,8 @@ std::string kokkos_version() {
 std::string device_name() {
 #ifdef KOKKOS_ENABLE_CUDA
   if (Kokkos::is_initialized()) return Kokkos::Cuda().cuda_device_prop().name;
+#elif defined(KOKKOS_ENABLE_HIP)
+  if (Kokkos::is_initialized()) return Kokkos::HIP().hip_device_prop().name;
 #endif
   return {};
 }

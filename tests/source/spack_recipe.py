@@ -139,6 +139,11 @@ class Kformer(unittest.TestCase):
                          if arguments == (none,) and condition == gpu]
             self.assertIn("needs the GPU's architecture, such as", sentence)
 
+    def test_hip_as_a_language_of_cmake_is_refused_with_a_sentence(self):
+        sentence, = [options["msg"] for _, arguments, condition, options in self.said("conflicts")
+                     if arguments == ("^kokkos+cmake_lang",) and condition == "+rocm"]
+        self.assertIn("kokkos~cmake_lang", sentence)
+
     def test_the_architecture_is_that_of_kokkos(self):
         kokkos = [(arguments[0], condition) for _, arguments, condition, _ in self.said("depends_on")]
         self.assertIn(("kokkos+cuda cuda_arch=90", "+cuda cuda_arch=90"), kokkos)

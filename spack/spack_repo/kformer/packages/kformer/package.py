@@ -84,6 +84,12 @@ class Kformer(CMakePackage, CudaPackage, ROCmPackage):
         msg="Kformer compiles its CUDA kernels with Kokkos' nvcc_wrapper",
     )
 
+    conflicts(
+        "^kokkos+cmake_lang",
+        when="+rocm",
+        msg="Kformer compiles for HIP with hipcc: take kokkos~cmake_lang",
+    )
+
     with when("+kokkos_kernels"):
         depends_on("kokkos-kernels@4.6:5")
         depends_on("kokkos-kernels+openmp", when="+openmp")
