@@ -139,6 +139,46 @@ function(kformer_add_host_tests)
   kformer_add_suites(kformer_tests_host NAMES ${ARGN} LABELS unit)
 endfunction()
 
+# kformer_without_kokkos(<target>): its sources, which name no more of Kokkos than its stand-in declares. Most of the time of their
+# tests goes into them.
+function(kformer_without_kokkos target)
+  target_include_directories(
+    ${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support/fake_kokkos ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
+                      ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/support)
+  target_compile_features(${target} PRIVATE cxx_std_20)
+  target_compile_options(${target}
+                         PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>>:-O2>)
+endfunction()
+
+# kformer_add_first_contact(): kformer_first_contact, every tuned kernel on small shapes without Kokkos: nvcc alone builds it, or it
+# runs on emulated blocks.
+function(kformer_add_first_contact)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/first_contact/*.cpp)
+  list(APPEND sources ${PROJECT_SOURCE_DIR}/src/core/tolerance.cpp)
+  if("Cuda" IN_LIST Kformer_SPACES)
+    set(program ${CMAKE_CURRENT_BINARY_DIR}/kformer_first_contact)
+    set(architectures ${CMAKE_CUDA_ARCHITECTURES})
+    list(FILTER architectures INCLUDE REGEX "^[0-9]+")
+    list(TRANSFORM architectures REPLACE "[^0-9].*" "")
+    file(GLOB kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/ops/*/cuda/*.?pp ${PROJECT_SOURCE_DIR}/src/ops/*/cuda/hopper/*.?pp
+                                        ${CMAKE_CURRENT_SOURCE_DIR}/first_contact/*.hpp)
+    set(script ${PROJECT_SOURCE_DIR}/scripts/build_first_contact)
+    add_custom_command(
+      OUTPUT ${program}
+      COMMAND ${Python3_EXECUTABLE} ${script} ${program} ${architectures}
+      DEPENDS ${script} ${sources} ${kernels}
+      COMMENT "Building kformer_first_contact with nvcc alone")
+    add_custom_target(kformer_first_contact ALL DEPENDS ${program})
+    add_dependencies(kformer-tests kformer_first_contact)
+  else()
+    set(program kformer_first_contact)
+    add_executable(kformer_first_contact ${sources} $<TARGET_OBJECTS:kformer_emulated_kernels>)
+    kformer_without_kokkos(kformer_first_contact)
+  endif()
+  add_test(NAME cuda/first_contact_program COMMAND ${program})
+  set_tests_properties(cuda/first_contact_program PROPERTIES LABELS "unit;full" TIMEOUT 600 ${Kformer_TEST_SKIPPED})
+endfunction()
+
 # kformer_add_emulated_tests(<component>/<name>...): CUDA kernels on emulated blocks, see src/emulated_cuda/emulation.hpp, and the
 # memory pool of an imagined device. They are compiled for the host, whatever Kokkos was built for. `quickstart test` leaves them
 # to `--full`.
@@ -149,15 +189,20 @@ function(kformer_add_emulated_tests)
                                       ${CMAKE_CURRENT_SOURCE_DIR}/support/emulated_cuda/*.cpp)
   # What calls the CUDA runtime or a library of it.
   list(FILTER kernels EXCLUDE REGEX "/(common/cuda/launch|linear/cuda/matmul).cpp$")
-  # Most of the time of these tests goes into the emulation.
-  set_source_files_properties(
-    ${kernels} PROPERTIES COMPILE_OPTIONS $<$<AND:$<CONFIG:Release>,$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>>:-O2>
-                          SKIP_PRECOMPILE_HEADERS ON)
+  add_library(kformer_emulated_kernels OBJECT ${kernels})
+  kformer_without_kokkos(kformer_emulated_kernels)
   set(pool ${PROJECT_SOURCE_DIR}/src/memory/cuda/device_pool.cpp)
   set_source_files_properties(${pool} cuda/device_pool.cpp PROPERTIES INCLUDE_DIRECTORIES
                                                                       ${CMAKE_CURRENT_SOURCE_DIR}/support/fake_cuda)
-  kformer_test_program(kformer_tests_emulated ${sources} ${kernels} ${pool} support/every_kernel.cpp
-                       support/main.cpp)
+  kformer_test_program(
+    kformer_tests_emulated
+    ${sources}
+    $<TARGET_OBJECTS:kformer_emulated_kernels>
+    first_contact/device.cpp
+    first_contact/report.cpp
+    ${pool}
+    support/every_kernel.cpp
+    support/main.cpp)
   target_include_directories(kformer_tests_emulated PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)
   target_compile_definitions(kformer_tests_emulated PRIVATE KFORMER_TEST_SPACE=Kokkos::DefaultHostExecutionSpace)
   kformer_test_sources(kformer_tests_emulated)
@@ -165,7 +210,7 @@ function(kformer_add_emulated_tests)
 endfunction()
 
 # kformer_add_tuned_tests(<component>/<name>...): what the emulated tests check, of the same kernels on the device. Links little
-# besides: the first program to run on a new GPU.
+# besides.
 function(kformer_add_tuned_tests)
   list(TRANSFORM ARGN APPEND .cpp OUTPUT_VARIABLE sources)
   kformer_test_program(kformer_tests_tuned ${sources} support/every_kernel.cpp support/main.cpp)

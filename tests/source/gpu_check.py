@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import tomllib
@@ -71,6 +72,12 @@ case "$1" in
   --run_test=hopper_emulated*) HOPPER ;;
 esac
 """
+# A kernel that is right, and whatever the test wants.
+CONTACT = """#!/bin/sh
+echo 'device: none, compute capability 9.0'
+echo 'right rms_norm_forward[cuda_vector] f32 19 x 64: 0.0125 ms'
+CASE
+"""
 BLOCKS = ["attention", "attention_portable", "rms_norm", "rope", "swiglu", "cross_entropy", "linear", "linear_cross_entropy",
           "embedding", "adamw", "layer", "decode"]
 
@@ -91,9 +98,11 @@ class GpuCheck(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
         self.binaries, self.path, self.output = (self.folder / name for name in ("binaries", "path", "results"))
+        self.packed = self.folder / "results.tar.xz"
         self.binaries.mkdir()
         self.path.mkdir()
         self.write(self.binaries / "kformer_tests_cuda", TESTS.replace("ATTENTION", ":"))
+        self.contact(":")
         for name in ("attention", "layer"):
             self.write(self.binaries / f"kformer-{name}", DRIVER)
         (self.binaries / "driver.h5").write_bytes(results_of_a_driver())
@@ -109,11 +118,14 @@ class GpuCheck(unittest.TestCase):
     def attention_suite(self, does):
         self.write(self.binaries / "kformer_tests_cuda", TESTS.replace("ATTENTION", does))
 
-    def check(self, budget=600, python_path=""):
+    def contact(self, does):
+        self.write(self.binaries / "kformer_first_contact", CONTACT.replace("CASE", does))
+
+    def check(self, *options, budget=600, python_path=""):
         """Runs it; the end, what it wrote, and the steps by name."""
         environment = dict(os.environ, PATH=str(self.path), PYTHONPATH=str(python_path))
         command = [sys.executable, "-B", SOURCE / "scripts/gpu_check", "--binaries", self.binaries, "--output", self.output,
-                   "--budget", str(budget)]
+                   "--budget", str(budget), *options]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
         self.assertTrue((self.output / "gpu_check.json").is_file(), done.stderr)
         result = json.loads((self.output / "gpu_check.json").read_text(encoding="utf-8"))
@@ -129,7 +141,8 @@ class GpuCheck(unittest.TestCase):
         done, result, steps = self.check()
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertTrue(result["ok"])
-        self.assertEqual(list(steps), ["list of tuned tests", "tuned/rms_norm", "tuned/attention", "tuned/rope",
+        self.assertEqual(list(steps), ["first_contact", "first_contact/memcheck", "first_contact/racecheck",
+                                       "first_contact/synccheck", "list of tuned tests", "tuned/rms_norm", "tuned/attention", "tuned/rope",
                                        "sanitizer/memcheck", "sanitizer/racecheck", "sanitizer/synccheck",
                                        "list of tests", "tests/rms_norm", "tests/attention", "tests/rope",
                                        "sanitizer/attention", "sanitizer/layer",
@@ -139,6 +152,8 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual({peer: found["about"] for peer, found in result["pytorch"].items()},
                          {"attention": {"torch": "none"}, "blocks": {"torch": "none"}})
         self.assertEqual(set(result["result_files"]), {"attention", "decode", "layer"})
+        self.assertEqual(steps["first_contact/racecheck"]["command"][1:3], ["--tool", "racecheck"])
+        self.assertEqual(steps["first_contact/racecheck"]["command"][-2:], ["--first", "--no-times"])
         log = (self.output / steps["sanitizer/layer"]["log"]).read_text(encoding="utf-8")
         self.assertIn("--tool memcheck --error-exitcode 9", log)
         self.assertIn('sweep.execution_space="cuda"', steps["benchmark/layer"]["command"])
@@ -275,6 +290,7 @@ case "$2" in *sys.path*) printf '%s\\n' {packages} ;; *) exit 1 ;; esac
                                         (":", "passed", "hopper_emulated/what_is_hidden")):
             with self.subTest(status):
                 shutil.rmtree(self.output, ignore_errors=True)
+                self.packed.unlink(missing_ok=True)
                 self.write(self.binaries / "kformer_tests_tuned", TUNED.replace("HOPPER", does))
                 done, result, steps = self.check()
                 self.assertEqual((done.returncode, result["ok"]), (0, True), done.stdout + done.stderr)
@@ -341,23 +357,118 @@ trap '/bin/cp "${0%/*}/driver.h5" "$file.part"; exit 75' TERM
     def test_beyond_the_budget_nothing_runs(self):
         done, result, steps = self.check(budget=0.5)
         self.assertEqual(done.returncode, 1)
-        self.assertEqual(self.status(steps), {"tuned": "not run", "list of tests": "not run"})
+        self.assertEqual(self.status(steps), {"first_contact": "not run", "figures": "not run", "peers": "not run"})
         self.assertEqual(result["result_files"], {})
 
     def test_without_a_device_nothing_is_measured(self):
         self.write(self.binaries / "kformer_tests_cuda", "#!/bin/sh\necho skipped: there is no device >&2\nexit 77\n")
         done, result, steps = self.check()
         self.assertEqual(done.returncode, 1)
-        self.assertEqual(list(steps), ["tuned", "list of tests"])
+        self.assertEqual(list(steps), ["first_contact", "tuned", "list of tests", "peers"])
         self.assertEqual(steps["list of tests"]["why"], "skipped: there is no device")
+        self.assertEqual(steps["peers"]["status"], "not run")
         self.assertFalse({"pytorch", "blocks", "layer"} & (set(result) | set(result["result_files"])))
 
-    def test_collected_programs_have_their_libraries(self):
+    def test_the_first_contact_says_what_is_right_and_what_is_wrong(self):
+        self.contact("echo 'WRONG rope_forward[cuda_vector] f16 half_split: q: 3 of 8 elements out of tolerance: much'\n"
+                     "echo '  [7] got 1, expected 2'\necho 'first contact: 1 right, 1 wrong'\nexit 1")
+        done, result, steps = self.check()
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(steps["first_contact"]["why"], "first contact: 1 right, 1 wrong")
+        self.assertEqual(result["first_contact"], [
+            {"case": "rms_norm_forward[cuda_vector] f32 19 x 64", "right": True, "seconds": 1.25e-5},
+            {"case": "rope_forward[cuda_vector] f16 half_split", "right": False,
+             "why": "q: 3 of 8 elements out of tolerance: much"}])
+        self.assertEqual(steps["benchmark/layer"]["status"], "passed")  # the others go on
+
+    def test_without_a_first_contact_nothing_else_is_tried(self):
+        self.write(self.binaries / "kformer_first_contact", "#!/bin/sh\necho 'skipped: there is no CUDA driver here'\nexit 77\n")
+        done, _, steps = self.check()
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(self.status(steps), {"first_contact": "failed", "figures": "not run", "peers": "not run"})
+        self.assertEqual(steps["first_contact"]["why"], "skipped: there is no CUDA driver here")
+
+    def test_stages_by_themselves(self):
+        self.write(self.path / "python3", PYTHON_WITH_TORCH)
+        steps_of = {}
+        for stage in ("first_contact", "figures", "peers"):
+            done, _, steps = self.check("--stage", stage)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            steps_of[stage] = list(steps)
+            shutil.rmtree(self.output)
+            self.packed.unlink()
+        self.assertEqual(steps_of["first_contact"], ["first_contact"])
+        self.assertEqual(steps_of["peers"], ["peer/attention", "peer/blocks"])
+        self.assertEqual((steps_of["figures"][0], steps_of["figures"][-1]), ("tuned", "blocks/decode"))
+
+    def test_all_results_are_in_one_archive(self):
+        self.attention_suite("exit 201")
+        self.check()
+        with tarfile.open(self.packed) as packed:
+            there = {entry.name: entry.size for entry in packed if entry.isfile()}
+        files = [path for path in self.output.rglob("*") if path.is_file()]
+        self.assertEqual(there, {f"results/{path.relative_to(self.output)}": path.stat().st_size for path in files})
+        self.assertLess({"results/gpu_check.json", "results/first_contact.log"}, set(there))
+
+    def a_build(self, program):
+        """A build folder whose programs are all this one."""
         build = self.folder / "build"
         for name in ("tests/kformer_tests_cuda", "drivers/kformer-attention", "drivers/kformer-layer",
-                     "tests/kformer_tests_tuned", "perf/kformer-perf-attention", "perf/kformer-perf-blocks"):
+                     "tests/kformer_first_contact", "tests/kformer_tests_tuned", "perf/kformer-perf-attention",
+                     "perf/kformer-perf-blocks"):
             (build / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(shutil.which("cmake") or "/bin/sh", build / name)
+            shutil.copy2(program, build / name)
+        return build
+
+    def pack(self, name):
+        """Packs the build; the end, and the archive."""
+        file = self.folder / name
+        command = [sys.executable, "-B", SOURCE / "scripts/gpu_check", "--pack", self.folder / "build", file]
+        return subprocess.run(command, capture_output=True, text=True, check=False), file
+
+    def test_an_archive_has_the_same_bytes_each_time_and_runs_where_it_is_unpacked(self):
+        self.write(self.binaries / "none", "#!/bin/sh\necho 'skipped: there is no CUDA driver here'\nexit 77\n")
+        build = self.a_build(self.binaries / "none")
+        done, first = self.pack("first.tar.xz")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        os.utime(build / "tests/kformer_first_contact", (1, 1))
+        (build / "tests/kformer_tests_cuda").chmod(0o700)
+        _, second = self.pack("second.tar.xz")
+        self.assertEqual(first.read_bytes(), second.read_bytes())
+        with tarfile.open(first) as packed:
+            names = packed.getnames()
+            self.assertEqual(names, sorted(names))
+            self.assertEqual({(entry.mtime, entry.uid, entry.uname) for entry in packed}, {(0, 0, "root")})
+        # The line that it prints.
+        there = self.folder / "there"
+        there.mkdir()
+        shutil.copy2(first, there)
+        line = re.search(r"there, (.*)$", done.stdout, re.MULTILINE)[1]
+        ran = subprocess.run(["sh", "-c", line], cwd=there, capture_output=True, text=True, check=False)
+        self.assertEqual(ran.returncode, 1)
+        self.assertIn("first_contact (", ran.stdout)
+        self.assertIn("skipped: there is no CUDA driver here", ran.stdout)
+        self.assertTrue((there / "results.tar.xz").is_file())
+
+    @unittest.skipIf(shutil.which("cc") is None, "no C compiler")
+    def test_what_an_archive_lacks_is_named(self):
+        for name in ("beside", "cuda"):  # the second belongs to the machine
+            (self.folder / f"{name}.c").write_text("int f(void) { return 0; }\n", encoding="utf-8")
+            subprocess.run(["cc", "-shared", "-fPIC", f"-Wl,-soname,lib{name}.so.1", self.folder / f"{name}.c", "-o",
+                            self.folder / f"lib{name}.so"], check=True)
+        (self.folder / "main.c").write_text("int f(void); int main(void) { return f(); }\n", encoding="utf-8")
+        for name, code in (("beside", 1), ("cuda", 0)):
+            with self.subTest(name):
+                program = self.folder / f"program_{name}"
+                subprocess.run(["cc", self.folder / "main.c", f"-L{self.folder}", f"-l{name}", "-o", program], check=True)
+                shutil.rmtree(self.folder / "build", ignore_errors=True)
+                self.a_build(program)
+                done, _ = self.pack(f"{name}.tar.xz")
+                self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+                self.assertEqual("kformer-layer needs libbeside.so.1" in done.stderr, code == 1, done.stderr)
+
+    def test_collected_programs_have_their_libraries(self):
+        build = self.a_build(shutil.which("cmake") or "/bin/sh")
         target = self.folder / "carried"
         command = [sys.executable, "-B", SOURCE / "scripts/gpu_check", "--collect", build, target]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -407,9 +518,13 @@ trap '/bin/cp "${0%/*}/driver.h5" "$file.part"; exit 75' TERM
     def test_results_are_not_overwritten(self):
         self.check()
         before = (self.output / "gpu_check.json").read_bytes()
+        packed = self.packed.read_bytes()
         command = [sys.executable, "-B", SOURCE / "scripts/gpu_check", "--binaries", self.binaries, "--output", self.output]
         self.assertEqual(subprocess.run(command, capture_output=True, check=False).returncode, 2)
         self.assertEqual((self.output / "gpu_check.json").read_bytes(), before)
+        shutil.rmtree(self.output)  # the archive alone keeps them, too
+        self.assertEqual(subprocess.run(command, capture_output=True, check=False).returncode, 2)
+        self.assertEqual(self.packed.read_bytes(), packed)
 
 
 if __name__ == "__main__":
