@@ -10,9 +10,9 @@
 
 namespace kformer::Impl::cuda {
 
-// Occupancy of QuantizedDotKernel: shared memory limits it where a multiprocessor has 100 KB. The kernel is
-// designed to be limited by memory, so the number of bytes in flight counts, not that of warps: two passes of
-// two rows of W in each warp, 2 to 5 KB.
+// Occupancy of QuantizedDotKernel: registers limit it, those of four rows of x most, or shared memory. The kernel is
+// designed to be limited by memory, so bytes in flight count, not warps: each warp has two passes of two rows of W
+// in flight, 2 to 4 KB.
 template <class T, QuantizedFormat format, int rows>
 struct QuantizedDotKernel {
   using Layout = BlockLayout<format>;
