@@ -12,9 +12,9 @@ namespace kformer::FirstContact {
 
 /// What the command line asks for.
 struct Choice {
-  std::string only;    ///< text that the line of a case must have
-  bool first = false;  ///< only the first case of each kernel
-  bool times = true;   ///< calls are timed, too
+  std::string only = {};  ///< text that the line of a case must have
+  bool first = false;     ///< only the first case of each kernel
+  bool times = true;      ///< calls are timed, too
 };
 
 /// Says of each case of a kernel whether it is right, and how long a call takes: one line each.
