@@ -80,7 +80,7 @@ def scaling_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
     frame = _frame({"cases": groups["cases"].drop_dims("repeat", errors="ignore")} if "cases" in groups else groups)
     table = frame[["grid", "ranks", "tokens", "time_median", "efficiency", "communication_share"]].copy()
     table["peak_MiB"] = frame["peak_bytes"] / 2**20
-    table["status"] = frame["status"]
+    table = table.join(frame[[name for name in ("noisy", "status") if name in frame]])
     if "simulation/grids" not in groups:
         return table
     simulated = groups["simulation/grids"].to_dataframe()

@@ -76,7 +76,7 @@ class Headings(WithFile):
                 found = [text.get_text() for text in self.texts(self.figure(groups))]
                 self.assertEqual(found[0], groups[""].attrs["title"])
                 self.assertIn(words, found[1])
-                self.assertIn("AMD EPYC, 2 threads", found[-1])
+                self.assertIn(f"{groups['provenance'].attrs['cpu_model']}, 2 threads", found[-1])
 
     def test_long_texts_fit(self):
         for kind in ("generate", "layer_sweep"):
