@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from .axes import KEYS
 from .compare import Comparison, compare
 from .layout import folded, in_columns, wrapped
 from .reader import Groups, open_results
@@ -52,7 +53,7 @@ def run(groups: Groups, options: argparse.Namespace) -> int:
     constant, table = _table(found)
     float_format = "{:.4g}".format if found.metric == "error" else "{:.3f}".format
     print(constant)
-    print(in_columns(table, float_format=float_format))
+    print(in_columns(table, KEYS, float_format=float_format))
     print()
     for note in found.notes:
         print(wrapped(note))
@@ -66,9 +67,12 @@ def run(groups: Groups, options: argparse.Namespace) -> int:
 
 def _ratio(text: str) -> float:
     """The ratio of B to A: "5%" and "0.05" are 1.05."""
-    value = float(text.removesuffix("%"))
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = -1
     if not 0 <= value < float("inf"):
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"expected 5%, 0.05 or the ratio 1.05, got '{text}'")
     if text.endswith("%"):
         return 1 + value / 100
     return value if value >= 1 else 1 + value

@@ -31,7 +31,7 @@ def title_of(groups: Groups, otherwise: str = "Kformer results") -> str:
 
 
 def model_name(groups: Groups) -> str:
-    """The model that a run was given, as far as the file says: of its weights, its config.json, or --model; else empty.
+    """The model that a run was given, as far as the file says: of its weights, its config.json, or the call; else empty.
 
     A deck whose table [model] has the shape of a published model does not say its name; that of the run may.
     """
@@ -44,7 +44,12 @@ def model_name(groups: Groups) -> str:
         return name_of(named[0])
     if named := [word.partition("=")[2] for word in words if word.startswith("--model=")]:
         return name_of(named[0])
-    return name_of(str(table_of(deck_of(groups, "deck_text"), "model").get("config", "")))
+    deck = deck_of(groups, "deck_text")
+    # kformer-memory MODEL names its run after the model, which a file of a deck cannot do with the word of the call.
+    called = str(table_of(deck, "run").get("name", "")).removeprefix("memory-")
+    if words[:1] and name_of(words[0]) == "kformer-memory" and called.lower() in [name_of(word).lower() for word in words[1:]]:
+        return called
+    return name_of(str(table_of(deck, "model").get("config", "")))
 
 
 def source_facts(groups: Groups) -> list[str]:

@@ -81,7 +81,9 @@ def _read_groups(path: Path, only: Collection[str] | None) -> Groups:
 def checked_file(path: Path) -> Iterator[h5py.File]:
     """The open file, if it is a result file of a version that this package reads; else raises ResultFileError."""
     if not path.is_file():
-        raise ResultFileError(f"{path}: no such file")
+        raise ResultFileError(f"{path}: is a folder" if path.is_dir() else f"{path}: no such file")
+    if path.stat().st_size == 0:
+        raise ResultFileError(f"{path}: is empty")
     _check_texts(path)
     with h5py.File(path, "r") as file:
         _check_schema(path, file)

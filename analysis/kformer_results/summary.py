@@ -5,6 +5,7 @@ import argparse
 
 import pandas as pd
 
+from .axes import KEYS
 from .layout import folded, in_columns, wrapped
 from .reader import Groups
 from .series import (
@@ -18,6 +19,9 @@ from .series import (
     summary_table,
 )
 from .tables import FORMATS, TABLES
+
+# Columns that tell the rows of a table apart; `purpose` is the op of a memory plan.
+_LABELS = ("purpose", *KEYS)
 
 
 def run(groups: Groups, _options: argparse.Namespace) -> None:
@@ -40,14 +44,14 @@ def _print_table(table: pd.DataFrame) -> None:
     constant, rest = folded(table)
     if constant:
         print(constant)
-    print(in_columns(rest, formatters=FORMATS, float_format="{:.3f}".format))
+    print(in_columns(rest, _LABELS, formatters=FORMATS, float_format="{:.3f}".format))
 
 
 def _print_crossovers(table: pd.DataFrame) -> None:
     if table.empty:
         return
     print("\nFlash against standard, times faster:")
-    print(table.to_string(index=False, float_format="{:.2f}".format, na_rep="-"))
+    print(in_columns(table, _LABELS, float_format="{:.2f}".format))
 
 
 def _print_reductions(reductions: pd.DataFrame, which: str) -> None:

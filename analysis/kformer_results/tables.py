@@ -6,6 +6,12 @@ import xarray as xr
 
 from .reader import ResultFileError
 
+# Of memory, with the columns that have their bytes.
+_CLASSES = {
+    "weights": "weights_bytes", "grads": "gradients_bytes", "optim": "optimizer_bytes", "cache": "kv_cache_bytes",
+    "activ": "activations_bytes", "work": "workspace_bytes", "commun": "communication_bytes", "io": "io_bytes",
+}  # fmt: skip
+
 
 def generation_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
     """One row per generation (a prompt, continued by a batch), with `peak_MiB` and with `mean_nll` over its rows."""
@@ -22,14 +28,21 @@ def generation_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
 
 
 def memory_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
-    """One row per case of a memory plan, in GiB."""
+    """One row per case of a memory plan, in GiB: every class, their peak together, the budget, and what it leaves or lacks.
+
+    `fits` is the status of a case that cannot run anyway. `extra_time` is the share of recomputation.
+    """
     frame = _frame(groups)
     keys = ["op", "execution_space", "dtype", "weights", "kv_cache", "recompute", "prefill_chunk", "batch", "context"]
     table = frame[keys].rename(columns={"op": "purpose"})
-    for name in ("weights", "gradients", "optimizer", "kv_cache", "activations", "workspace"):
-        table[f"{name}_GiB"] = frame[f"{name}_bytes"] / 2**30
-    table["total_GiB"] = frame["predicted_bytes"] / 2**30
-    return table.join(frame[["fits", "largest_context", "largest_batch", "recompute_share", "status"]])
+    for name, column in _CLASSES.items():
+        if column in frame:  # files of version 1.0 lack some
+            table[f"{name}_GiB"] = frame[column] / 2**30
+    total, budget = (frame[name].astype(float) / 2**30 for name in ("predicted_bytes", "available_bytes"))
+    table = table.assign(total_GiB=total, budget_GiB=budget, left_GiB=budget - total)
+    table["fits"] = frame["fits"].where(frame["status"].isin(["ok", "skipped_memory"]), frame["status"])
+    found = {"max_context": "largest_context", "max_batch": "largest_batch", "extra_time": "recompute_share"}
+    return table.assign(**{name: frame[column] for name, column in found.items()})
 
 
 def quantization_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
@@ -67,7 +80,7 @@ def scaling_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
     frame = _frame({"cases": groups["cases"].drop_dims("repeat", errors="ignore")} if "cases" in groups else groups)
     table = frame[["grid", "ranks", "tokens", "time_median", "efficiency", "communication_share"]].copy()
     table["peak_MiB"] = frame["peak_bytes"] / 2**20
-    table["status"] = frame["status"]
+    table = table.join(frame[[name for name in ("noisy", "status") if name in frame]])
     if "simulation/grids" not in groups:
         return table
     simulated = groups["simulation/grids"].to_dataframe()

@@ -20,3 +20,8 @@ def unpack(folder: Path, kind: str, version: str = NEWEST) -> Path:
     path = folder / f"{kind}.h5"
     path.write_bytes(contents(kind, version))
     return path
+
+
+def kinds(version: str = NEWEST) -> list[str]:
+    """Those that have a sample."""
+    return sorted(path.name.removesuffix(".h5.gz") for path in (FOLDER / version).iterdir())

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Two runs compared case by case."""
 
+import contextlib
+import io
 import itertools
 import unittest
 
@@ -9,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from kformer_results import CompareError, compare, open_results
+from kformer_results.__main__ import main
 from kformer_results.inputs import input_differences
 from kformer_results.ranks import _rank, ratio_interval
 from tests import stored, synthetic_attention
@@ -332,6 +335,12 @@ text = "{}"
             with self.assertRaises(SystemExit) as caught:
                 self.run_main("compare", *paths, *wrong)
             self.assertEqual(caught.exception.code, 2)
+
+    def test_a_threshold_that_is_none_is_refused_in_words(self):
+        said = io.StringIO()
+        with self.assertRaises(SystemExit), contextlib.redirect_stderr(said):
+            main(["compare", "a.h5", "b.h5", "--threshold", "all"])
+        self.assertIn("expected 5%, 0.05 or the ratio 1.05, got 'all'", said.getvalue())
 
 
 if __name__ == "__main__":

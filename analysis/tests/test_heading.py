@@ -21,12 +21,16 @@ class Models(unittest.TestCase):
     def test_where_their_names_are(self):
         weights = '[weights]\npath = "/models/Llama-3.2-1B"'
         config = '[model]\nconfig = "../Qwen2.5-0.5B/config.json"'
+        called = '[run]\nname = "memory-llama-3.1-8b"'
         for name, groups in (
             ("Llama-3.2-1B", groups_of(deck_resolved=weights, deck_text=config)),
             ("Qwen2.5-0.5B", groups_of(deck_resolved="[model]\nhidden_size = 896", deck_text=config)),
             ("llama-3.2-1b", groups_of(command_line="kformer-layer --model llama-3.2-1b --dry-run")),
             ("llama-3.2-1b", groups_of(command_line="kformer-layer deck.toml -m llama-3.2-1b", deck_text=config)),
             ("Llama-3.2-1B", groups_of(command_line="kformer-layer --model=meta-llama/Llama-3.2-1B")),
+            ("llama-3.1-8b", groups_of(command_line="bin/kformer-memory meta-llama/Llama-3.1-8B -f csv", deck_text=called)),
+            ("", groups_of(command_line="kformer-memory memory-llama-3.1-8b.toml", deck_text=called)),
+            ("", groups_of(command_line="kformer-layer llama-3.1-8b", deck_text=called)),
             ("tiny-llama", groups_of({"input": "/models/tiny-llama/"})),
             ("", groups_of(deck_resolved="[model]\nhidden_size = 896", command_line="kformer-layer deck.toml -m")),
             ("", groups_of(deck_resolved="weights = 1", deck_text="no deck")),
@@ -72,7 +76,7 @@ class Headings(WithFile):
                 found = [text.get_text() for text in self.texts(self.figure(groups))]
                 self.assertEqual(found[0], groups[""].attrs["title"])
                 self.assertIn(words, found[1])
-                self.assertIn("AMD EPYC, 2 threads", found[-1])
+                self.assertIn(f"{groups['provenance'].attrs['cpu_model']}, 2 threads", found[-1])
 
     def test_long_texts_fit(self):
         for kind in ("generate", "layer_sweep"):

@@ -99,6 +99,11 @@ class Reader(WithFile):
 
     def test_missing_file(self):
         self.assert_refused(self.folder / "none.h5", "no such file")
+        self.assert_refused(self.folder, "is a folder")
+
+    def test_empty_file(self):
+        (self.folder / "empty.h5").touch()
+        self.assert_refused(self.folder / "empty.h5", "is empty")
 
     def test_not_hdf5(self):
         path = self.folder / "deck.toml"

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from kformer_results import ResultFileError, layout, open_results, tables
+from kformer_results import ResultFileError, layout, memory_plots, open_results, tables
 from tests import stored
 from tests.test_results import WithFile, WithMain
 
@@ -39,8 +39,9 @@ PLANNED = {
         "kv_cache": ["int8"], "recompute": ["none"], "prefill_chunk": [512], "batch": [8], "context": [8192],
         "weights_bytes": [4 * GIB], "gradients_bytes": [0 * GIB], "optimizer_bytes": [0 * GIB],
         "kv_cache_bytes": [2 * GIB], "activations_bytes": [GIB], "workspace_bytes": [0 * GIB],
-        "predicted_bytes": [7 * GIB], "fits": ["yes"], "largest_context": [9000],
-        "largest_batch": [9], "recompute_share": [0.0], "status": ["ok"],
+        "communication_bytes": [3 * GIB], "io_bytes": [0 * GIB],
+        "predicted_bytes": [8 * GIB], "available_bytes": [6.5 * 2**30], "fits": ["no"], "largest_context": [9000],
+        "largest_batch": [9], "recompute_share": [0.0], "status": ["skipped_memory"],
     }),
 }  # fmt: skip
 QUANTIZED = {
@@ -74,8 +75,23 @@ class Tables(WithFile, WithMain):
         self.assertEqual(table["purpose"].tolist(), ["generate"])
         self.assertEqual(table["weights"].tolist(), ["q4_0"])
         self.assertEqual(table["weights_GiB"].tolist(), [4.0])
-        self.assertEqual(table["total_GiB"].tolist(), [7.0])
-        self.assertEqual(table["largest_context"].tolist(), [9000])
+        self.assertEqual(table["commun_GiB"].tolist(), [3.0])
+        self.assertEqual(table["total_GiB"].tolist(), [8.0])
+        self.assertEqual(table["budget_GiB"].tolist(), [6.5])
+        self.assertEqual(table["left_GiB"].tolist(), [-1.5])
+        self.assertEqual(table["fits"].tolist(), ["no"])
+        self.assertEqual(table["max_context"].tolist(), [9000])
+
+    def test_a_case_of_a_plan_that_cannot_run_says_so(self):
+        path = self.planned()
+        with h5py.File(path, "r+") as file:
+            file["cases/status"][...] = b"unsupported"
+        self.assertEqual(tables.memory_table(open_results(path))["fits"].tolist(), ["unsupported"])
+
+    def test_plans_have_every_class_of_memory(self):
+        table = tables.memory_table(open_results(stored.unpack(self.folder, "memory_plan")))
+        units = [name for name in table if name.endswith("_GiB") and name not in ("total_GiB", "budget_GiB", "left_GiB")]
+        self.assertEqual(len(units), len(memory_plots.CLASSES))
 
     def test_a_quantised_checkpoint_has_the_tensors_that_changed(self):
         write(self.folder / "packed.h5", "quantize", QUANTIZED)
@@ -118,3 +134,18 @@ class Tables(WithFile, WithMain):
         self.assertEqual([line.split() for line in lines[-2:]], [[str(i + k) for i in range(12)] for k in (0, 1000)])
         self.assertEqual([line.split()[0] for line in lines[:4]], ["a", "rather", "long", "heading"])
         self.assertEqual(layout.in_columns(table[names[:3]]).splitlines()[0].split(), names[:3])
+
+    def test_labels_that_change_least_often_move_out_of_wide_tables(self):
+        results = {f"a_result_{i}": [0.125] * 4 for i in range(13)}
+        table = pd.DataFrame({"impl": ["standard", "flash"] * 2, "dtype": ["f32"] * 2 + ["bf16"] * 2, **results})
+        lines = layout.in_columns(table, ["impl", "dtype"]).splitlines()
+        self.assertLessEqual(max(map(len, lines)), layout.WIDTH)
+        self.assertEqual([line for line in lines if line.endswith(":")], ["dtype f32:", "dtype bf16:"])
+        self.assertEqual([line.split()[0] for line in lines[-2:]], ["standard", "flash"])
+
+    def test_summaries_fit_a_terminal(self):
+        for kind in stored.kinds():
+            path = stored.unpack(self.folder, kind)
+            with self.subTest(kind=kind):
+                lines = self.run_main("summary", path)[1].splitlines()
+                self.assertLessEqual(max(map(len, lines)), layout.WIDTH)

@@ -36,9 +36,9 @@ std::string sentence(const PlannedCase& c) {
                    : fmt::format("nothing fits; the least is {}: {}", policy,
                                  format_bytes(c.forecast.bytes_in_space));
   if (c.available) text += fmt::format(" of {}", format_bytes(*c.available));
-  const double share = c.forecast.recompute_share;
-  text +=
-      share > 0 ? fmt::format(", about {:.2g} % more time than none", 100 * share) : ", no more time than none";
+  const double percent = 100 * c.forecast.recompute_share;
+  const std::string digits = percent < 99.5 ? fmt::format("{:.2g}", percent) : fmt::format("{:.0f}", percent);
+  text += percent > 0 ? fmt::format(", about {} % more time than none", digits) : ", no more time than none";
   return text + largest("batch", c.largest_batch) + largest("context", c.largest_context) + "\n";
 }
 

@@ -15,6 +15,7 @@
 #include "measure/spaces.hpp"
 #include "scaling/scaling_results.hpp"
 #include "scaling/scaling_run.hpp"
+#include "sweep/noise.hpp"
 
 namespace kformer::drivers {
 namespace {
@@ -128,7 +129,7 @@ void refuse_other_ranks(const FinishedGrids& finished, const ScalingRun& run, co
 }
 
 int run_grids(const ScalingDeck& deck, const std::string& space, ReportFormat format, ResultFile& file,
-              Ranks& ranks) {
+              Ranks& ranks, NoiseWatch& noise) {
   const StopRequest stop(deck.run.walltime_s);
   const std::vector<ScalingCase> cases = cases_of(deck);
   std::FILE* log = log_beside(format);
@@ -157,7 +158,10 @@ int run_grids(const ScalingDeck& deck, const std::string& space, ReportFormat fo
   };
   if (!finished.results.empty()) {
     first = finished.results.front();
-    for (const GridResult& result : finished.results) print(*first, result, true);
+    for (const GridResult& result : finished.results) {
+      noise.add(result.measurement);
+      print(*first, result, true);
+    }
   }
   for (const ScalingCase& c : std::views::drop(cases, static_cast<std::ptrdiff_t>(finished.count))) {
     outcome.stopped = ranks.agreed(stop.reason());
@@ -177,10 +181,12 @@ int run_grids(const ScalingDeck& deck, const std::string& space, ReportFormat fo
     else
       tables.add_simulated(*first_simulated, result);
     file.checkpoint();
+    noise.add(result.measurement);
     print(*reference, result, c.runs);
   }
   fmt::print("{}", report.end());
   say(log, "\n~: simulated, not measured\n");
+  if (!outcome.stopped && ranks.is_first()) say(log, "{}", noise.end());
   const int code = close(file, outcome, ranks.is_first(), log);
   // A rank that fails ends the others, also the one that writes.
   ranks.barrier("the end");
@@ -191,12 +197,13 @@ int run(const CommandLine& line, const ScalingDeck& deck, Ranks& ranks) {
   const std::string space = execution_space_of(deck.run, measure::built_spaces());
   Ranks::require_backend(deck.sweep.backend, "sweep.backend", space);
   if (line.dry_run) return list_cases(deck.run, cases_of(deck), name_of_case);
+  NoiseWatch noise;
   ranks.begin(deck.sweep.timeout_s);
   Session session(line, program, kind, deck.run, deck.output, deck.record, log_beside(line.format),
                   ranks.is_first());
   ranks.connect_devices(deck.sweep.backend);
   ranks.find_memory(space);
-  return run_grids(deck, space, line.format, session.file(), ranks);
+  return run_grids(deck, space, line.format, session.file(), ranks, noise);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "sweep/measurement_tables.hpp"
+#include "sweep/noise.hpp"
 
 namespace kformer::drivers {
 
@@ -71,6 +72,12 @@ Table& declare_cases(ResultFile& file) {
   t.column({"inner_iterations", i64, "1", "calls in one sample"});
   t.column(finite_if_ok({"time_min", f64, "s", "least of the samples"}));
   t.column(finite_if_ok({"time_median", f64, "s", "median of the samples"}));
+  t.column({"noisy", flag, "1", "whether noise decides the time", "", {"no", "yes"}});
+  t.attribute(
+      "noisy_formula",
+      "the samples from the 10th to the 90th percentile span more than 0.25 of their median, or there is one "
+      "alone, shorter than 0.1 s",
+      "what noisy means");
   t.column(finite_if_ok({"token_rate", f64, "1/s", "tokens over the median time"}));
   t.column(
       {"efficiency", f64, "1", "token_rate of a rank over that of the first grid; NaN if that did not run"});
@@ -213,6 +220,7 @@ void ScalingResults::add(const ScalingDeck& deck, const std::string& space, cons
                 {"inner_iterations", m.samples.inner_iterations},
                 {"time_min", m.samples.seconds.empty() ? nan : std::ranges::min(m.samples.seconds)},
                 {"time_median", median},
+                {"noisy", noisy(m)},
                 {"token_rate", static_cast<double>(result.tokens) / median},
                 {"efficiency", efficiency(first, median_of(first), result, median)},
                 {"communication_time", result.exchanges.seconds},
@@ -266,7 +274,8 @@ void ScalingResults::add_simulation(const GridResult& first, const GridResult& r
 
 std::vector<ReportColumn> scaling_columns() {
   return {{"tokens", "tokens", 7},
-          {"time", "time_s", 9},
+          {"time", "time_s", 11},
+          {"", "noisy"},
           {"effic.", "efficiency", 7},
           {"sent", "communication_share", 7},
           {"bubble", "bubble_share", 7},
@@ -294,19 +303,24 @@ std::vector<ReportValue> scaling_values(const GridResult& first, const GridResul
                         : runs                    ? result.exchanges.bubble
                         : result.simulation       ? result.simulation->bubble
                                                   : nan;
-  const double share = runs ? efficiency(first, median_of(first), result, median)
-                            : efficiency(first, simulated_seconds(first), result, simulated);
   const Measurement& m = result.measurement;
   const bool ok = m.status == CaseStatus::ok;
+  // What noise decides has no ratio.
+  const bool disturbed = noisy(m);
+  const double share = !runs ? efficiency(first, simulated_seconds(first), result, simulated)
+                       : disturbed || noisy(first.measurement)
+                           ? nan
+                           : efficiency(first, median_of(first), result, median);
   const std::string status = runs || !ok ? case_status_names[static_cast<std::size_t>(m.status)] : "simulated";
   return {count_value(result.tokens),
-          time(median, ""),
+          time(median, disturbed ? "! " : ""),
+          {"", std::int64_t(disturbed)},
           percent(share, runs ? "" : "~"),
           percent(sent, ""),
           percent(bubble, runs ? "" : "~"),
           bytes_value(static_cast<std::int64_t>(runs ? m.peak_total : m.predicted)),
           time(simulated, "~"),
-          percent((simulated - median) / median, ""),
+          percent(disturbed ? nan : (simulated - median) / median, ""),
           {status, status, ok ? Tone::good : Tone::doubtful}};
 }
 

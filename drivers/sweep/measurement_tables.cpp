@@ -164,9 +164,11 @@ void declare_measured_columns(Table& t) {
       {"limits_change", f64, "1",
        "how far the machine's limits before and after the case are apart, relative to the larger"}));
   t.column({"noisy", flag, "1", "whether noise decides the time", "", {"no", "yes"}});
-  t.attribute("noisy_formula",
-              "(time_p90 - time_p10) / time_median > 0.25 with 2 samples or more, or limits_change > 0.25",
-              "what noisy means");
+  t.attribute(
+      "noisy_formula",
+      "(time_p90 - time_p10) / time_median > 0.25 with 2 samples or more, or limits_change > 0.25, or one "
+      "sample alone, shorter than 0.1 s",
+      "what noisy means");
   t.column(finite({"flops", f64, "1", "floating-point operations of one call, counted from the algorithm"}));
   t.column(finite_if_ok({"flop_rate", f64, "1/s", "flops over the median time"}));
   t.column(finite({"bytes_min", f64, "byte", "compulsory traffic of one call"}));

@@ -131,6 +131,12 @@ class Decks(LayerTest):
 
 @needs_h5py
 class Results(LayerTest):
+    def test_the_formula_of_noise_knows_lone_samples(self):
+        self.run_driver(self.SMOKE_DECK, "-o", "out.h5", "--set", "timing.repeats=1", "--set", "sweep.seq_len=1",
+                        "--set", "profile.machine_limits=false", "--set", "sweep.dtype=f32")
+        with h5py.File(self.folder / "out.h5") as file:
+            self.assertIn("one sample alone, shorter than 0.1 s", file["cases"].attrs["noisy_formula"])
+
     def test_smoke_decks(self):
         for deck in decks_of_kind("layer_sweep", "smoke/*.toml"):
             with self.subTest(deck=deck.name):

@@ -78,6 +78,20 @@ class OneRank(ScalingTest):
             self.assertEqual(file["cases/efficiency"][0], 1)
         self.assertIn("no case ran", self.study('grids = ["2x1x1"]\n', expect=7))
 
+    def test_noise_is_marked_and_said(self):
+        # A lone short sample is always noise; samples of a second each are what they are.
+        for timing, lone in (([], True), (["timing.repeats=3", "timing.min_time_s=0.2"], False)):
+            with self.subTest(lone=lone):
+                output = self.study('grids = ["1x1x1"]\n', *timing)
+                with h5py.File(self.folder / "deck.h5") as file:
+                    found, seconds = words(file["cases/noisy"]), file["cases/time"][0]
+                p10, median, p90 = driver_case.np.nanquantile(seconds, (0.1, 0.5, 0.9))
+                expected = "yes" if lone or p90 - p10 > 0.25 * median else "no"
+                self.assertEqual(found, [expected])
+                self.assertEqual("! " in output, expected == "yes", output)
+                self.assertEqual("noise: 1 of 1 cases (marked !)" in output, expected == "yes", output)
+                self.assertEqual("100.0 %" in output, expected == "no", output)  # of itself
+
     def test_a_grid_that_lacks_memory_is_recorded(self):
         preload = os.environ.get("KFORMER_FAILING_NEW")
         if preload is None:

@@ -81,13 +81,15 @@ BOOST_AUTO_TEST_CASE(the_policy_to_take_is_the_fastest_that_fits) {
   const std::string text =
       advice({trained(Recompute::none, 1, 2 << 20, 0), trained(Recompute::layer, 1, 1000, 0.3),
               trained(Recompute::pointwise, 1, 1 << 20, 0.02), trained(Recompute::none, 2, 3 << 20, 0),
-              trained(Recompute::nested, 2, 2 << 20, 0.5)});
+              trained(Recompute::nested, 2, 2 << 20, 0.5), trained(Recompute::nested, 3, 2 << 20, 12.9)});
   BOOST_TEST(text ==
              "training, serial, f32, batch 1, context 100: take pointwise: 1.00 MiB of 1.00 MiB, about 2 % "
              "more time than none\n"
              "training, serial, f32, batch 2, context 100: nothing fits; the least is nested: 2.00 MiB of 1.00 "
              "MiB, about 50 % "
-             "more time than none\n");
+             "more time than none\n"
+             "training, serial, f32, batch 3, context 100: nothing fits; the least is nested: 2.00 MiB of 1.00 "
+             "MiB, about 1290 % more time than none\n");
 }
 
 BOOST_AUTO_TEST_CASE(of_equally_fast_policies_the_smaller_is_taken) {
