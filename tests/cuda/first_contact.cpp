@@ -44,7 +44,7 @@ BOOST_AUTO_TEST_CASE(elements_outside_are_found) {
   }
 }
 
-Report report(const Choice& choice) { return {{"none", 90}, choice}; }
+Report report(const Choice& choice) { return {{"none", 90, 1}, choice}; }
 constexpr auto nothing = [] {};
 constexpr auto no_complaint = [] { return std::string(); };
 

@@ -169,8 +169,8 @@ void check_forward_mma(Report& report, const Shape& s) {
 }
 template <class T>
 void check_forward_wgmma(Report& report, const Shape& s) {
-  check_forward<T>(report, "attention_forward[cuda_wgmma]", s, [](Problem<T>& p) {
-    cuda::attention_forward_wgmma({}, half_of<T>, p.arguments(),
+  check_forward<T>(report, "attention_forward[cuda_wgmma]", s, [&](Problem<T>& p) {
+    cuda::attention_forward_wgmma({}, report.device().multiprocessors, half_of<T>, p.arguments(),
                                   {p.query_tiles(p.q), p.key_tiles(p.k), p.key_tiles(p.v)}, p.sequences());
   });
 }
@@ -213,11 +213,10 @@ void check_type(Report& report) {
     check_decode<T>(report, {1, 7, 300, 16, 2, head_dim, {.causal = true, .window = 200}});
   }
   if (!report.has_warpgroups()) return;
+  for (const std::int64_t head_dim : {64, 96, 128, 256})
+    for (const Shape& s : shapes_of(head_dim)) check_forward_wgmma<T>(report, s);
   for (const std::int64_t head_dim : {64, 128})
-    for (const Shape& s : shapes_of(head_dim)) {
-      check_forward_wgmma<T>(report, s);
-      check_backward_wgmma<T>(report, s);
-    }
+    for (const Shape& s : shapes_of(head_dim)) check_backward_wgmma<T>(report, s);
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ Device find_device() {
   error = cudaGetDeviceProperties(&device, 0);
   if (error == cudaSuccess) error = cudaFree(nullptr);  // makes the context
   if (error != cudaSuccess) throw reason(error);
-  return {device.name, 10 * device.major + device.minor};
+  return {device.name, 10 * device.major + device.minor, device.multiProcessorCount};
 }
 
 Memory::Memory(std::size_t bytes) : m_size(bytes) {
@@ -92,7 +92,7 @@ double seconds_of(const std::function<void()>& launch) {
 
 #else
 
-Device find_device() { return {"an emulated block", 90}; }
+Device find_device() { return {"an emulated block", 90, 2}; }
 
 constexpr std::align_val_t alignment{256};  // that of cudaMalloc
 Memory::Memory(std::size_t bytes) : m_data(new(alignment) std::byte[bytes]), m_size(bytes) {}

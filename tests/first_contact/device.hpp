@@ -20,10 +20,10 @@ struct Unavailable {
   std::string why;
 };
 
-/// The device in words, and its compute capability as 10 · major + minor.
+/// The device in words, its compute capability as 10 · major + minor, and how many multiprocessors it has.
 struct Device {
   std::string name;
-  int capability;
+  int capability, multiprocessors;
 };
 /// \throws Unavailable with a sentence
 Device find_device();
