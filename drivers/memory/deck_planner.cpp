@@ -211,8 +211,9 @@ class DeckPlanner final : public MemoryPlanner {
   }
 
   void require_divided(const PlanParallelTable& table) const {
-    if (const auto fault = Impl::schema::undivided_extent(table, model()); !fault.empty())
-      throw NotSupported("kformer-memory: " + fault);
+    std::string fault = Impl::schema::undivided_extent(table, model());
+    if (fault.empty() && m_checkpoint) fault = shared_block(*m_checkpoint, table.tensor);
+    if (!fault.empty()) throw NotSupported("kformer-memory: " + fault);
   }
 
   // Those of a generation, of which the last one needs most; null without.
