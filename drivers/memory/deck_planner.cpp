@@ -162,8 +162,8 @@ class DeckPlanner final : public MemoryPlanner {
   MemoryDecision decision_of(const MemoryCase& point, const LearnerTask& task, const PlanParallelTable* table,
                              std::optional<std::size_t> limit) const {
     if (table != nullptr) require_divided(*table);
-    return of_largest_stage(table, micro_batches(point), task, [&](const LearnerTask& shared) {
-      return forecast_memory(point.execution_space, shared, point.recompute, limit);
+    return of_largest_rank(table, micro_batches(point), task, [&](std::vector<LearnerTask> ranks) {
+      return forecast_memory(point.execution_space, std::move(ranks), point.recompute, limit);
     });
   }
 
