@@ -108,6 +108,15 @@ void check_batch_invariance(const GenerateTable& generate, const LoadedDeck& loa
                   name_of(kind)));
 }
 
+void check_reference(const GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  if (!deck.parallel || deck.parallel->tensor <= 1 || deck.parallel->backend != RankBackend::nccl ||
+      deck.check.reference != GenerateReference::recompute)
+    return;
+  diagnostics.error(place_of(loaded, {"check", "reference"}),
+                    "'check.reference' = \"recompute\" computes on the host, whose memory 'parallel.backend' = "
+                    "\"nccl\" does not move; take \"mpi\"");
+}
+
 }  // namespace
 
 void check_generate_deck(const GenerateDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
@@ -119,6 +128,7 @@ void check_generate_deck(const GenerateDeck& deck, const LoadedDeck& loaded, Dia
   check_cache(deck.generate.kv_cache, deck.generate.cache, "generate", {"generate", "kv_cache"}, loaded,
               diagnostics);
   check_batch_invariance(deck.generate, loaded, diagnostics);
+  check_reference(deck, loaded, diagnostics);
   check_adapters(deck, loaded, diagnostics);
   check_stop(deck, loaded, diagnostics);
   check_prompts(deck, loaded, diagnostics);

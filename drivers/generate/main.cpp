@@ -114,12 +114,6 @@ int run(const CommandLine& line, const GenerateDeck& deck, Ranks& ranks) {
         "--resume goes on with the generations of a run of one rank, but {} ranks were started; leave it "
         "out, and start anew with --overwrite",
         ranks.size()));
-  if (parallel.backend == RankBackend::nccl && parallel.tensor > 1 &&
-      deck.check.reference == GenerateReference::recompute)
-    throw DeckError(
-        "error: 'check.reference' = \"recompute\" computes on the host, whose memory 'parallel.backend' = "
-        "\"nccl\" "
-        "does not move; take \"mpi\"");
   Ranks::require_backend(parallel.backend, "parallel.backend", space);
   ranks.begin(parallel.timeout_s);
   if (line.dry_run) {

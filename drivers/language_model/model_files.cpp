@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kformer/load/load_weights.hpp"
+#include "model/tensor/slices.hpp"
 
 namespace kformer::drivers {
 
@@ -31,6 +32,21 @@ Checkpoint open_checkpoint(const WeightsTable& weights) {
   Checkpoint checkpoint = Checkpoint::open(weights.path, weights.format);
   checkpoint.check_against(checkpoint.model());
   return checkpoint;
+}
+
+std::string shared_block(const Checkpoint& checkpoint, std::int64_t tensor) {
+  if (tensor == 1) return {};
+  const auto shapes = model_tensor_shapes(checkpoint.model());
+  for (const auto& [name, format] : quantized_weights(checkpoint)) {
+    const bool rows = Impl::divided_axis(name) == 0, alone = has_separate_rows(format);
+    const std::int64_t own = static_cast<std::int64_t>(shapes.at(name)[1]) / tensor;
+    if (alone && (rows || own % weights_per_block(format) == 0)) continue;
+    return fmt::format(
+        "'parallel.tensor' = {} ranks would share blocks of {}, which is quantised ({}) in the "
+        "checkpoint of 'weights.path'; expand it first{}",
+        tensor, name, to_string(format), alone ? ", or take another number of ranks" : "");
+  }
+  return {};
 }
 
 AdapterCheckpoint open_adapter(const std::filesystem::path& path, const LlamaConfig& model) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
 
 #include "decks/generate_deck.hpp"
 #include "decks/train/weight_storage.hpp"
@@ -16,6 +18,11 @@ namespace kformer::drivers {
 /// The checkpoint of a deck, checked against its own model description.
 /// \throws FileError if a file cannot be read or does not match the model
 Checkpoint open_checkpoint(const WeightsTable& weights);
+
+/// The matrix of a checkpoint whose quantised blocks ranks that divide the model would have to share: a sentence, which
+/// begins with the key, or nothing. Blocks lie in rows; the scales of NF4 are of a whole matrix.
+/// \param tensor how many ranks divide the extents of the model
+std::string shared_block(const Checkpoint& checkpoint, std::int64_t tensor);
 
 /// An adapter in a folder or a GGUF file, checked against the model that it is for.
 /// \throws FileError if a file cannot be read or does not match the model

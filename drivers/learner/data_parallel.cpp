@@ -5,17 +5,18 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace kformer::drivers {
 
-RankGrid grid_of(const std::shared_ptr<Communicator>& world, const PlanParallelTable* table, int stage) {
+RankGrid grid_of(const std::shared_ptr<Communicator>& world, const PlanParallelTable* table, int rank) {
   const PlanParallelTable one, &t = table == nullptr ? one : *table;
   const GridIndex shape{.data = static_cast<int>(t.data),
                         .context = static_cast<int>(t.context),
                         .tensor = static_cast<int>(t.tensor),
                         .pipeline = static_cast<int>(t.pipeline)};
-  const int size = static_cast<int>(t.ranks()), rank = stage * size / shape.pipeline;
-  return {world->size() == size && stage == 0 ? world : std::make_shared<LoneCommunicator>(rank, size), shape};
+  const int size = static_cast<int>(t.ranks());
+  return {world->size() == size && rank == 0 ? world : std::make_shared<LoneCommunicator>(rank, size), shape};
 }
 
 namespace {
@@ -55,15 +56,37 @@ void share_among(const RankGrid& grid, const PlanParallelTable& table, std::int6
   task.checkpoints->ranks = grid.world()->size();
 }
 
-MemoryDecision of_largest_stage(const PlanParallelTable* table, std::int64_t micro_batches,
-                                const LearnerTask& task,
-                                const std::function<MemoryDecision(const LearnerTask&)>& decide) {
-  if (table == nullptr) return decide(task);
+namespace {
+
+// Of the ranks of a stage that divide the first model and its tokens, those among which one needs most. Where ranks of
+// `tensor` do not divide the words, the last has one more than the first, which gathers what is written; no other needs more
+// than one of these. Of those of `context` the first looks at most keys, but with ZeRO each has a shard of its own.
+std::vector<LearnerTask> largest_of_stage(const PlanParallelTable& table, std::int64_t stage,
+                                          std::int64_t micro_batches, const LearnerTask& task) {
+  const std::int64_t first = stage * table.data * table.context * table.tensor,
+                     contexts = table.zero > 0 ? table.context : 1,
+                     step = std::max<std::int64_t>(1, table.tensor - 1),
+                     ends = task.config.vocab_size % table.tensor == 0 ? 1 : table.tensor;
+  std::vector<LearnerTask> ranks;
+  for (std::int64_t context = 0; context < contexts; ++context)
+    for (std::int64_t tensor = 0; tensor < ends; tensor += step) {
+      const auto rank = static_cast<int>(first + context * table.tensor + tensor);
+      ranks.push_back(task);
+      share_among(grid_of(std::make_shared<LoneCommunicator>(), &table, rank), table, micro_batches,
+                  ranks.back());
+    }
+  return ranks;
+}
+
+}  // namespace
+
+MemoryDecision of_largest_rank(const PlanParallelTable* table, std::int64_t micro_batches,
+                               const LearnerTask& task,
+                               const std::function<MemoryDecision(std::vector<LearnerTask>)>& decide) {
+  if (table == nullptr) return decide({task});
   std::optional<MemoryDecision> largest;
-  for (int stage = 0; stage < table->pipeline; ++stage) {
-    LearnerTask shared = task;
-    share_among(grid_of(std::make_shared<LoneCommunicator>(), table, stage), *table, micro_batches, shared);
-    MemoryDecision decision = decide(shared);
+  for (std::int64_t stage = 0; stage < table->pipeline; ++stage) {
+    MemoryDecision decision = decide(largest_of_stage(*table, stage, micro_batches, task));
     if (!largest || decision.bytes_in_space > largest->bytes_in_space) largest = std::move(decision);
   }
   return *std::move(largest);

@@ -17,32 +17,35 @@ namespace {
 // Forecasts of one training under different schedules.
 class Forecasts {
  public:
-  Forecasts(std::string space, LearnerTask task) : m_space(std::move(space)), m_task(std::move(task)) {}
+  Forecasts(std::string space, std::vector<LearnerTask> ranks)
+      : m_space(std::move(space)), m_ranks(std::move(ranks)) {}
 
-  std::shared_ptr<const Ledger> of(const RecomputeSchedule& schedule) {
-    m_task.trainer.recompute = schedule;
-    return forecast_of(m_space, m_task);
-  }
-  // A limit is for the memory of the execution space.
-  MemoryDecision decision(RecomputeSchedule schedule, double seconds) {
-    auto forecast = of(schedule);
-    const std::size_t bytes = forecast->peak_in(measure::memory_space_of(m_space));
-    return {std::move(schedule), std::move(forecast), bytes, seconds};
+  // Of the rank that needs most. A limit is for the memory of the execution space.
+  MemoryDecision decision(const RecomputeSchedule& schedule, double seconds) {
+    MemoryDecision most;
+    for (LearnerTask& rank : m_ranks) {
+      rank.trainer.recompute = schedule;
+      auto forecast = forecast_of(m_space, rank);
+      const std::size_t bytes = forecast->peak_in(measure::memory_space_of(m_space));
+      if (most.forecast == nullptr || bytes > most.bytes_in_space)
+        most = {schedule, std::move(forecast), bytes, seconds};
+    }
+    return most;
   }
   // Ranks of a pipeline walk through their own layers, and need the input of each.
   RecomputeCosts costs() const {
-    RecomputeCosts costs = recompute_costs_of(m_space, m_task, rates_to_compare);
-    const PipelineOptions& p = m_task.trainer.pipeline;
+    RecomputeCosts costs = recompute_costs_of(m_space, m_ranks.front(), rates_to_compare);
+    const PipelineOptions& p = m_ranks.front().trainer.pipeline;
     if (!p.ranks) return costs;
     costs.nested = costs.offload = false;
     costs.rerun = !splits_backward(p.schedule);
     return costs;
   }
-  std::int64_t layers() const { return m_task.config.num_hidden_layers; }
+  std::int64_t layers() const { return m_ranks.front().config.num_hidden_layers; }
 
  private:
   std::string m_space;
-  LearnerTask m_task;
+  std::vector<LearnerTask> m_ranks;
 };
 
 [[noreturn]] void refuse(const MemoryDecision& decision, std::size_t limit, Recompute recompute) {
@@ -77,18 +80,18 @@ void require_policy(const std::string& space, Recompute recompute) {
                     space));
 }
 
-MemoryDecision forecast_memory(const std::string& space, LearnerTask task, Recompute recompute,
+MemoryDecision forecast_memory(const std::string& space, std::vector<LearnerTask> ranks, Recompute recompute,
                                std::optional<std::size_t> limit, const PlanAgreement& agree) {
-  Forecasts forecasts(space, std::move(task));
+  Forecasts forecasts(space, std::move(ranks));
   if (recompute == Recompute::automatic && limit) return cheapest(forecasts, *limit, agree);
   if (recompute == Recompute::automatic) recompute = Recompute::none;
   const auto schedule = RecomputeSchedule::uniform(recompute, forecasts.layers());
   return forecasts.decision(schedule, recompute_seconds(schedule, forecasts.costs()));
 }
 
-MemoryDecision decide_memory(const std::string& space, LearnerTask task, Recompute recompute,
+MemoryDecision decide_memory(const std::string& space, std::vector<LearnerTask> ranks, Recompute recompute,
                              std::optional<std::size_t> limit, const PlanAgreement& agree) {
-  MemoryDecision decision = forecast_memory(space, std::move(task), recompute, limit, agree);
+  MemoryDecision decision = forecast_memory(space, std::move(ranks), recompute, limit, agree);
   if (limit && decision.bytes_in_space > *limit) refuse(decision, *limit, recompute);
   return decision;
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "kformer/model/recompute_costs.hpp"
 #include "learner/learner.hpp"
@@ -19,7 +20,7 @@ namespace kformer::drivers {
 /// offload: transfers have their proportions, 8000 operations in the time of a byte, as of 200 TFLOP/s and 25 GB/s.
 inline constexpr MachineRates rates_to_compare{.flops = 5e10, .bytes = 1e10, .transfers = 6.25e6};
 
-/// How a training uses memory.
+/// How a rank of a training uses memory.
 struct MemoryDecision {
   RecomputeSchedule schedule;              ///< what layers keep
   std::shared_ptr<const Ledger> forecast;  ///< bytes by class, to the byte
@@ -37,16 +38,16 @@ void require_policy(const std::string& space, Recompute recompute);
 
 /// Takes the policy of the deck or, for `auto`, the fastest schedule whose forecast is within `limit`, or else the one
 /// that needs least.
-/// \param task  all but `recompute`
-/// \param limit bytes that the run may take in the memory of the execution space; nothing: no limit. Host memory that
+/// \param ranks that need one plan, all but `recompute`: at least one. The memory is that of the one that needs most
+/// \param limit bytes that a rank may take in the memory of the execution space; nothing: no limit. Host memory that
 ///              layers are offloaded to does not count against the limit of a device.
-/// \param agree for `auto` with a limit; none: one rank decides
-MemoryDecision forecast_memory(const std::string& space, LearnerTask task, Recompute recompute,
+/// \param agree for `auto` with a limit; none: nobody else needs the same plan
+MemoryDecision forecast_memory(const std::string& space, std::vector<LearnerTask> ranks, Recompute recompute,
                                std::optional<std::size_t> limit, const PlanAgreement& agree = {});
 
 /// As `forecast_memory`.
 /// \throws OutOfMemory with the forecast by class and what would need less, if `bytes_in_space` exceed `limit`
-MemoryDecision decide_memory(const std::string& space, LearnerTask task, Recompute recompute,
+MemoryDecision decide_memory(const std::string& space, std::vector<LearnerTask> ranks, Recompute recompute,
                              std::optional<std::size_t> limit, const PlanAgreement& agree = {});
 
 /// Estimated time of recomputation in a micro-batch on a machine with these rates.

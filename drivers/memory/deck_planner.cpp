@@ -162,8 +162,8 @@ class DeckPlanner final : public MemoryPlanner {
   MemoryDecision decision_of(const MemoryCase& point, const LearnerTask& task, const PlanParallelTable* table,
                              std::optional<std::size_t> limit) const {
     if (table != nullptr) require_divided(*table);
-    return of_largest_stage(table, micro_batches(point), task, [&](const LearnerTask& shared) {
-      return forecast_memory(point.execution_space, shared, point.recompute, limit);
+    return of_largest_rank(table, micro_batches(point), task, [&](std::vector<LearnerTask> ranks) {
+      return forecast_memory(point.execution_space, std::move(ranks), point.recompute, limit);
     });
   }
 
@@ -211,8 +211,9 @@ class DeckPlanner final : public MemoryPlanner {
   }
 
   void require_divided(const PlanParallelTable& table) const {
-    if (const auto fault = Impl::schema::undivided_extent(table, model()); !fault.empty())
-      throw NotSupported("kformer-memory: " + fault);
+    std::string fault = Impl::schema::undivided_extent(table, model());
+    if (fault.empty() && m_checkpoint) fault = shared_block(*m_checkpoint, table.tensor);
+    if (!fault.empty()) throw NotSupported("kformer-memory: " + fault);
   }
 
   // Those of a generation, of which the last one needs most; null without.

@@ -97,7 +97,8 @@ Simulation simulation_of(const std::vector<StepShape>& stages, const KernelTimes
 
 // The grid as the first rank of a stage has it, which need not be there.
 RankGrid first_of_stage(const PlanParallelTable& grid, int stage) {
-  return grid_of(std::make_shared<LoneCommunicator>(), &grid, stage);
+  const std::int64_t rank = stage * grid.ranks() / grid.pipeline;
+  return grid_of(std::make_shared<LoneCommunicator>(), &grid, static_cast<int>(rank));
 }
 
 json to_json(const KernelTimes& t) { return {t.forward, t.backward, t.weights, t.ends, t.update}; }

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "app/communication.hpp"
 #include "app/program.hpp"
@@ -211,7 +213,7 @@ class Training {
 
   void decide() {
     m_limit = limit_of(m_deck, m_space, m_ranks);
-    m_memory = decide_memory(m_space, m_plan.task, m_deck.memory.recompute, m_limit,
+    m_memory = decide_memory(m_space, {m_plan.task}, m_deck.memory.recompute, m_limit,
                              [this](std::size_t plan) { return least_along(m_grid, plan); });
     m_plan.task.trainer.recompute = m_memory.schedule;
   }
@@ -414,10 +416,10 @@ void print_training_plan(const TrainDeck& deck, const std::string& space, const 
   const TrainingPlan plan = plan_training(deck);
   fmt::print("{}", plan_text(deck, plan));
   const PlanParallelTable* const table = deck.parallel ? &*deck.parallel : nullptr;
-  const auto memory =
-      of_largest_stage(table, micro_batches_of_rank(deck).leaves, plan.task, [&](const LearnerTask& task) {
-        return decide_memory(space, task, deck.memory.recompute, limit_of(deck, space, ranks));
-      });
+  const auto decide = [&](std::vector<LearnerTask> tasks) {
+    return decide_memory(space, std::move(tasks), deck.memory.recompute, limit_of(deck, space, ranks));
+  };
+  const auto memory = of_largest_rank(table, micro_batches_of_rank(deck).leaves, plan.task, decide);
   // What is free at this moment says little of a later one.
   fmt::print("{}", memory_text(deck, memory, memory.extra_seconds, budget_of(deck)));
 }

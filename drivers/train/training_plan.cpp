@@ -22,6 +22,13 @@ namespace kformer::drivers {
 
 namespace {
 
+// What a deck does not know of a checkpoint.
+void require_divided(const PlanParallelTable& table, const TrainingPlan& plan) {
+  std::string fault = Impl::schema::undivided_extent(table, plan.model);
+  if (fault.empty() && plan.checkpoint) fault = shared_block(*plan.checkpoint, table.tensor);
+  if (!fault.empty()) throw NotSupported("kformer-train: " + fault);
+}
+
 std::unique_ptr<const Tokenizer> tokenizer_of(const TrainDeck& deck,
                                               const std::optional<Checkpoint>& checkpoint) {
   const TokenizerTable& t = deck.tokenizer;
@@ -208,9 +215,7 @@ TrainingPlan plan_training(const TrainDeck& deck) {
   if (deck.weights) plan.checkpoint = open_checkpoint(*deck.weights);
   plan.model = plan.checkpoint ? plan.checkpoint->model() : *deck.model;
   plan.task.config = llama_config(plan.model);
-  if (deck.parallel)
-    if (const auto fault = Impl::schema::undivided_extent(*deck.parallel, plan.model); !fault.empty())
-      throw NotSupported("kformer-train: " + fault);
+  if (deck.parallel) require_divided(*deck.parallel, plan);
   if (deck.adapter && !deck.adapter->path.empty())
     plan.adapter = open_adapter(deck.adapter->path, plan.task.config);
   auto tokenizer = tokenizer_of(deck, plan.checkpoint);

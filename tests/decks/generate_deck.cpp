@@ -196,6 +196,19 @@ BOOST_AUTO_TEST_CASE(batch_invariance_needs_a_cache_of_all_keys_unrounded) {
   BOOST_TEST(generate_faults("kv_cache = \"int8\"\n") == "no fault");
 }
 
+BOOST_AUTO_TEST_CASE(a_reference_on_the_host_needs_messages_of_hosts) {
+  const auto keys = [](const std::string& reference, int tensor, const std::string& backend) {
+    return header + weights + "[check]\nreference = \"" + reference +
+           "\"\n[parallel]\ntensor = " + std::to_string(tensor) + "\nbackend = \"" + backend + "\"\n" + prompt;
+  };
+  BOOST_TEST(contains(faults(keys("recompute", 2, "nccl")),
+                      "deck.toml:6:13: error: 'check.reference' = \"recompute\" computes on the host, whose "
+                      "memory 'parallel.backend' = \"nccl\" does not move; take \"mpi\""));
+  BOOST_TEST(faults(keys("recompute", 2, "mpi")) == "no fault");
+  BOOST_TEST(faults(keys("recompute", 1, "nccl")) == "no fault");
+  BOOST_TEST(faults(keys("none", 2, "nccl")) == "no fault");
+}
+
 BOOST_AUTO_TEST_CASE(a_stop_string_is_not_empty) {
   BOOST_TEST(contains(generate_faults("stop = [\"\\n\", \"\"]\n"),
                       "deck.toml:6:15: error: 'generate.stop[1]' must not be empty"));

@@ -238,8 +238,9 @@ class DividedModels(GridsTest):
         return self.column("predicted_total_bytes", "memory/ranks").tolist()
 
     def test_ranks_that_divide_layers_recompute_the_same(self):
-        """The second rank has a word more. In each budget the first rank alone has room for another schedule."""
-        self.SMALL = self.SMALL.replace(f'[weights]\npath = "{TINY}"\n', MODEL.replace("layers = 2", "layers = 4").replace("258", "259"))
+        """The second rank has a word more. In each budget the first rank alone has room for another schedule. Plans know it."""
+        model = MODEL.replace("layers = 2", "layers = 4").replace("258", "259")
+        self.SMALL = self.SMALL.replace(f'[weights]\npath = "{TINY}"\n', model)
         keys, tensor = KEYS + '[init]\nseed = 3\n', ("parallel.tensor=2", 'memory.recompute="auto"')
         self.train_on(2, keys, *tensor, "memory.budget=1GiB")
         numbers, (first, second) = self.numbers(), self.predicted()
@@ -251,6 +252,21 @@ class DividedModels(GridsTest):
             budget, (first, second) = first, self.predicted()
             self.assertEqual(second - first, more)
             self.assertLess(first, budget)
+            schedule = self.column("recompute", "cases")[0].decode()
+            self.assertEqual(self.plan_within(model, budget), (second, schedule))
+            plan = self.planned_text(keys, *tensor, f"memory.budget={budget}")
+            self.assertIn(f"memory      {self.bytes_text(second)} (", plan)
+            self.assertIn(f"\nrecompute   auto: {schedule};", plan)
+
+    def plan_within(self, model, budget):
+        """Of two ranks that divide the model: the bytes of the one that needs most, and the schedule."""
+        (self.folder / "plan.toml").write_text(
+            f'schema = 1\nkind = "memory_plan"\n[run]\nthreads = 1\n{model}[sweep]\npurpose = "train"\nbatch = 2\ncontext = 24\n'
+            f'recompute = "auto"\n[training]\nsequences = 15\n[parallel]\ntensor = 2\n[memory]\nbudget = "{budget}"\n')
+        subprocess.run([os.environ["KFORMER_MEMORY"], "plan.toml", *set_options()], cwd=self.folder, check=True,
+                       stdout=subprocess.DEVNULL)
+        return (int(self.column("predicted_bytes", "cases", "plan.h5")[0]),
+                self.column("schedule", "cases", "plan.h5")[0].decode())
 
     def test_stages_recompute_what_they_can(self):
         """Never nested, and with ZB-H1 nothing is computed again; layers that keep least are found."""
@@ -267,7 +283,7 @@ class DividedModels(GridsTest):
         """Of every rank; of the one that needs most also by --dry-run and by kformer-memory."""
         adapter = "[adapter]\nrank = 4\ndora = true\ndropout = 0.1\n"
         for grid, model, table in (((1, 1, 2, 0), "", ""), ((2, 1, 2, 1), "model", ""), ((2, 2, 1, 2), "", ""),
-                                   ((1, 2, 2, 0), "model", ""), ((2, 1, 1, 1, 2), "model", ""),
+                                   ((1, 4, 1, 1), "", ""), ((1, 2, 2, 0), "model", ""), ((2, 1, 1, 1, 2), "model", ""),
                                    ((1, 1, 2, 0, 2, "zero_bubble", 1, True), "", ""), ((1, 1, 2, 0), "", adapter),
                                    ((2, 1, 2, 2), "", adapter), ((1, 1, 2, 1, 2, "1f1b", 1, True), "", adapter)):
             with self.subTest(grid=grid, model=model, table=table):
@@ -278,7 +294,7 @@ class DividedModels(GridsTest):
                     self.assertEqual(memory["predicted_bytes"][()].tolist(), memory["peak_bytes"][()].tolist())
                     self.assertEqual(memory["peak_total_bytes"].shape, (ranks,))
                     stages = grid[4] if len(grid) > 4 else 1
-                    peak = int(memory["peak_total_bytes"][::ranks // stages].max())
+                    peak = int(memory["peak_total_bytes"][()].reshape(stages, grid[0], -1)[:, 0].max())
                 self.assertEqual(self.planned(table, "true" if model else "false", *grid), peak)
 
     def test_a_resumed_run_needs_no_more_memory(self):

@@ -10,7 +10,7 @@ import subprocess
 import unittest
 
 import driver_case
-from driver_case import h5py, needs_h5py, read_safetensors
+from driver_case import h5py, needs_h5py, read_safetensors, texts
 from train_case import TEXT, TINY, TrainTest, set_options
 
 if h5py is not None:
@@ -27,10 +27,10 @@ ADAPTER = "[adapter]\nrank = 3\nalpha = 6\n"
 class QuantizedTest(TrainTest):
     SMALL = TrainTest.SMALL + "[schedule]\nsteps = 4\n[optimizer]\nlr = 1e-2\n"
 
-    def run_deck(self, name, keys, *settings, base=TINY, expect=0):
+    def run_deck(self, name, keys, *settings, base=TINY, expect=0, arguments=()):
         text = self.SMALL.replace(str(TINY), str(base)) + keys
         (self.folder / f"{name}.toml").write_text(text)
-        return self.run_driver(f"{name}.toml", *set_options(*settings), expect=expect)
+        return self.run_driver(f"{name}.toml", *set_options(*settings), *arguments, expect=expect)
 
     def losses(self, name):
         return self.steps("loss", f"{name}.h5")
@@ -217,6 +217,37 @@ class Faults(QuantizedTest):
         # Expanded, it can be merged, and all of it can learn.
         self.run_deck("deck", ADAPTER, "output.model=merged", "weights.keep_quantized=false", base=base)
         self.run_deck("deck", "", base=base)
+
+    @needs_h5py
+    def test_ranks_that_would_share_blocks(self):
+        """Every plan says so, of weights that stay quantised and of those that are expanded."""
+        other = ", or take another number of ranks"
+        for kind, matrix, remedy in (("q8_0", "self_attn.o_proj", other), ("tq2_0", "mlp.down_proj", other),
+                                     ("nf4", "mlp.down_proj", "")):
+            base = self.pack(TINY, kind, kind)
+            sentence = (f"'parallel.tensor' = 2 ranks would share blocks of model.layers.0.{matrix}.weight, which is quantised "
+                        f"({kind.upper()}) in the checkpoint of 'weights.path'; expand it first{remedy}")
+            for keep in ("true", "false"):
+                with self.subTest(kind=kind, keep=keep):
+                    done = self.run_deck("deck", ADAPTER, f"weights.keep_quantized={keep}", "parallel.tensor=2", base=base,
+                                         expect=1, arguments=("--dry-run",))
+                    self.assertIn(f"error: kformer-train: {sentence}\n", done.stderr)
+                    done = self.run_other("KFORMER_GENERATE", 1, (
+                        f"kind = 'generate'\n[weights]\npath = '{base}'\nkeep_quantized = {keep}\n[tokenizer]\nformat = 'byte'\n"
+                        "[parallel]\ntensor = 2\n[[prompt]]\ntext = 'The software'\n"), "--dry-run")
+                    self.assertIn(f"error: kformer-generate: {sentence}\n", done.stderr)
+                    self.run_other("KFORMER_MEMORY", 7, (
+                        f"kind = 'memory_plan'\n[weights]\npath = '{base}'\nkeep_quantized = {keep}\n{ADAPTER}[sweep]\n"
+                        "purpose = ['train', 'generate']\nbatch = 1\ncontext = 24\n[parallel]\ntensor = 2\n"), "--overwrite")
+                    with h5py.File(self.folder / "other.h5") as file:
+                        self.assertEqual(texts(file["cases/message"]), [f"kformer-memory: {sentence}"] * 2)
+
+    def run_other(self, program, expect, deck, *arguments):
+        (self.folder / "other.toml").write_text(f"schema = 1\n{deck}")
+        done = subprocess.run([os.environ[program], "other.toml", *arguments], cwd=self.folder, capture_output=True, text=True,
+                              check=False)
+        self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
+        return done
 
 
 if __name__ == "__main__":

@@ -53,6 +53,16 @@ class RanksTest(TrainTest):
         self.assertEqual(run.returncode, expect, output)
         return output
 
+    def planned_text(self, keys, *settings):
+        """What one process says of the ranks."""
+        self.deck(keys)
+        return self.run_driver("deck.toml", "--dry-run", *set_options(*settings)).stdout
+
+    @staticmethod
+    def bytes_text(count):
+        unit, size = next((unit, size) for unit, size in (("MiB", 2**20), ("KiB", 2**10)) if count >= size)
+        return f"{count / size:.2f} {unit}"
+
     def model(self, name):
         return (self.folder / name / "model.safetensors").read_bytes()
 
@@ -160,13 +170,11 @@ class Grids(RanksTest):
             with self.subTest(data=data, zero=zero, order=order):
                 settings = (f"parallel.data={data}", f"parallel.zero={zero}", f'parallel.order="{order}"',
                             f"parallel.overlap={overlap}")
-                self.deck(KEYS)
-                plan = self.run_driver("deck.toml", "--dry-run", *set_options(*settings)).stdout
+                plan = self.planned_text(KEYS, *settings)
                 self.train_on(data, KEYS, *settings)
                 with h5py.File(self.folder / "deck.h5") as file:
                     peak = int(file["memory/ranks/peak_total_bytes"][0])
-                unit, bytes_of = next((unit, size) for unit, size in (("MiB", 2**20), ("KiB", 2**10)) if peak >= size)
-                self.assertIn(f"memory      {peak / bytes_of:.2f} {unit} (", plan)
+                self.assertIn(f"memory      {self.bytes_text(peak)} (", plan)
                 (self.folder / "plan.toml").write_text(
                     f'schema = 1\nkind = "memory_plan"\n[run]\nthreads = 1\n[weights]\npath = "{TINY}"\n'
                     '[sweep]\npurpose = "train"\nbatch = 2\ncontext = 24\n[training]\nsequences = 15\n'

@@ -63,11 +63,11 @@ BOOST_AUTO_TEST_CASE(a_larger_budget_never_takes_less_memory_or_more_time) {
   const std::size_t budgets = 10000 / cases.size();
   for (const Training& t : cases) BOOST_TEST_CONTEXT(t.name) {
       const auto decided = [&](std::size_t budget) {
-        return decide_memory(space, t.task, Recompute::automatic, budget);
+        return decide_memory(space, {t.task}, Recompute::automatic, budget);
       };
-      const std::size_t least =
-                            forecast_memory(space, t.task, Recompute::automatic, std::size_t(0)).bytes_in_space,
-                        most = forecast_memory(space, t.task, Recompute::none, {}).bytes_in_space;
+      const std::size_t least = forecast_memory(space, {t.task}, Recompute::automatic, std::size_t(0))
+                                    .bytes_in_space,
+                        most = forecast_memory(space, {t.task}, Recompute::none, {}).bytes_in_space;
       BOOST_CHECK_THROW(decided(least - 1), OutOfMemory);
       MemoryDecision before = decided(least);
       BOOST_TEST(before.bytes_in_space == least);

@@ -142,7 +142,7 @@ struct MemoryPlanDeck {
   std::optional<PlanPolicyTable> policy;      ///< [policy], of objective grpo
   PlanTrainingTable training;                 ///< [training]
   std::optional<AdapterTable> adapter;        ///< [adapter], which learns in place of the weights
-  std::optional<PlanParallelTable> parallel;  ///< [parallel], of whose first rank the memory is planned
+  std::optional<PlanParallelTable> parallel;  ///< [parallel], of whose largest rank the memory is planned
   std::optional<PlanGridsTable> grids;        ///< [grids], of which the best is looked for
   PlanMemoryTable memory;                     ///< [memory]
   DeckRecord record;                          ///< how the deck was read
