@@ -82,12 +82,10 @@ measure::HostArrays measure_run(const MakeRun& make, const MeasuringPlan& plan, 
     if (plan.keep_results) results = run->results(plan.direction != Direction::forward, *plan.keep_results);
     for (std::int64_t i = 1; i < timing.warmup && !plan.stop(); ++i)
       warm = run->sample(plan.direction, {.repeats = 1, .min_time_s = 0}, 0, plan.stop).seconds.front();
-    const auto waited = measure::core_wait();
-    const auto begin = std::chrono::steady_clock::now();
+    const measure::CoreWatch cores;
     measurement.samples =
         run->sample(plan.direction, {timing.repeats, timing.min_time_s, timing.max_time_s}, warm, plan.stop);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    measurement.core_wait_share = measure::core_wait_share(waited, measure::core_wait(), seconds.count());
+    measurement.core_wait_share = cores.share();
     measurement.kernels = names.text();
     run->report(measurement);
     if (witness) measurement.on_device = measure::device_memory();

@@ -29,4 +29,11 @@ double core_wait_share(std::optional<double> before, std::optional<double> after
   return std::max(0.0, *after - *before) / seconds;
 }
 
+CoreWatch::CoreWatch() : m_before(core_wait()), m_begin(std::chrono::steady_clock::now()) {}
+
+double CoreWatch::share() const {
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - m_begin;
+  return core_wait_share(m_before, core_wait(), seconds.count());
+}
+
 }  // namespace kformer::measure
