@@ -13,7 +13,7 @@ import unittest
 from pathlib import Path
 
 import driver_case
-from driver_case import (DriverTest, decks_of_kind, h5py, needs_h5py, read_safetensors, texts, words,
+from driver_case import (DriverTest, counts_waits, decks_of_kind, h5py, needs_h5py, read_safetensors, texts, words,
                          write_safetensors)
 
 if h5py is not None:
@@ -21,14 +21,6 @@ if h5py is not None:
 
 RANDOM_LAYER = driver_case.SOURCE / "tests/data/layer_case/random_layer"  # see scripts/make_layer_case
 TRAINED_LAYER = Path(os.environ.get("KFORMER_DATA", "")) / "layer_case/stories260K_layer0"
-
-
-def counts_waits():
-    """Whether the system counts how long threads wait for cores."""
-    try:
-        return int(Path("/proc/self/schedstat").read_text().split()[0]) > 0
-    except OSError:
-        return False
 
 
 class LayerTest(DriverTest):
