@@ -44,7 +44,8 @@ def samples_of(groups: Mapping[str, xr.Dataset], kind: str, metric: str) -> pd.D
         raise CompareError(f"a file of kind '{kind}' without cases cannot be compared")
     if metric == "error":
         raise CompareError(f"files of kind '{kind}' are compared by time or memory, not by error")
-    frame = key_frame(cases, follow=False).assign(noisy=False)
+    noisy = metric == "time" and "noisy" in cases and cases["noisy"].values == "yes"
+    frame = key_frame(cases, follow=False).assign(noisy=noisy)
     if metric == "memory":
         values = _exact(_column(cases, "peak_bytes" if "peak_bytes" in cases else "predicted_bytes", kind))
         if "time_median" in cases:  # what did not run has no peak
@@ -57,15 +58,15 @@ def samples_of(groups: Mapping[str, xr.Dataset], kind: str, metric: str) -> pd.D
         values = [times] * len(frame)
     else:
         values = list(_column(cases, "time", kind))
-        frame["noisy"] = cases["noisy"].values == "yes" if "noisy" in cases else False
     return frame.assign(values=[_positive(x) for x in values])
 
 
 def _repeats(frame: pd.DataFrame, times: np.ndarray) -> pd.DataFrame:
-    """Repeats of a prompt are the samples of one case."""
+    """Repeats of a prompt are the samples of one case, which is noisy if one of them is."""
     frame = frame.assign(values=[_positive(x) for x in times]).drop(columns="repeat", errors="ignore")
-    keys = list(frame.columns.drop("values"))
-    return frame.groupby(keys, sort=False)["values"].agg(lambda found: np.concatenate(list(found))).reset_index()
+    groups = frame.groupby(list(frame.columns.drop(["values", "noisy"])), sort=False)
+    values = groups["values"].agg(lambda found: np.concatenate(list(found)))
+    return values.to_frame().assign(noisy=groups["noisy"].any()).reset_index()
 
 
 def _tensors(groups: Mapping[str, xr.Dataset], kind: str, metric: str) -> pd.DataFrame:

@@ -24,7 +24,7 @@ def generation_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
     if "generations" in groups:
         rows = groups["generations"].to_dataframe()
         table["mean_nll"] = rows.groupby("case")["mean_nll"].mean().reindex(table.index)
-    return table.assign(status=frame["status"])
+    return table.join(frame[[name for name in ("noisy", "status") if name in frame]])
 
 
 def memory_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:

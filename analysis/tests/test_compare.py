@@ -164,6 +164,27 @@ text = "{}"
             file["generations/prompt_text"][...] = np.array(["Twice"] * len(file["generations/prompt_text"]), object)
         self.assertIn(f"prompt.{name}: another text", self.compared(paths).inputs)
 
+    def test_a_prompt_is_noisy_if_one_of_its_repeats_is(self):
+        def case(run, noisy):
+            columns = {"prompt": ["p", "p", "q"], "repeat": [0, 1, 0], "noisy": noisy}
+            columns = {name: ("case", values) for name, values in columns.items()}
+            rates = ("case", [10.0, 20.0, 30.0 / run])
+            return {"": xr.Dataset(attrs={"kind": "generate"}),
+                    "cases": xr.Dataset({**columns, "decode_rate": rates, "peak_bytes": rates}, {"case": [0, 1, 2]})}
+
+        runs = case(1, ["no", "no", "no"]), case(2, ["no", "yes", "no"])
+        found = compare(*runs)
+        self.assertEqual(found.table["prompt"].tolist(), ["p", "q"])
+        self.assertEqual(found.table["noisy"].tolist(), ["B", ""])
+        self.assertEqual(found.table["ratio"].tolist(), [1, 2])
+        self.assertEqual(set(compare(*runs, metric="memory").table["noisy"]), {""})
+
+    def test_a_training_may_be_noisy(self):
+        runs = [{"": xr.Dataset(attrs={"kind": "train"}),
+                 "cases": xr.Dataset({"op": ("case", ["train"]), "noisy": ("case", [noisy])}, {"case": [0]}),
+                 "steps": xr.Dataset({"time": ("step", [1.0, 2.0]), "tokens": ("step", [8, 8])})} for noisy in ("yes", "no")]  # fmt: skip
+        self.assertEqual(compare(*runs).table["noisy"].tolist(), ["A"])
+
     def test_grids_of_ranks_are_told_apart(self):
         path = stored.unpack(self.folder, "scaling")
         found = self.compared((path, path))

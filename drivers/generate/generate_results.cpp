@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "generate/generate_results.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -46,6 +48,7 @@ Table& declare_cases(ResultFile& file) {
   t.column({"bandwidth_limit", f64, "byte/s",
             "highest rate of reads, updates and copies of the bytes of a step, before or after"});
   t.column({"share_of_limit", f64, "1", "shortest time that the machine's limits allow, over decode_time"});
+  declare_disturbances(t, "generation");
   declare_peak_columns(t);
   declare_check_columns(t);
   t.column({"max_logit_err", f64, "1", "largest difference of a logit from a full recomputation in double"});
@@ -216,6 +219,7 @@ void GenerateResults::add(const GenerationLabel& label, const Generation& g) {
                              {"check_bytes", std::uint64_t(m.check_bytes)},
                              {"check_kernels", m.check_kernels},
                              {"max_logit_err", g.max_logit_err}});
+  std::ranges::copy(disturbance_cells(m), std::back_inserter(cells));
   m_cases.append(cells);
   m_measurements.add_case(m, m_space);
   m_file.checkpoint();

@@ -12,6 +12,7 @@
 #include "generate/expectation.hpp"
 #include "generate/figures.hpp"
 #include "io/utf8.hpp"
+#include "sweep/noise.hpp"
 
 namespace kformer::drivers {
 
@@ -139,17 +140,22 @@ class PromptRun {
     }
     generation.measurement.regions = profiled.regions;
     generation.measurement.profile = profiled.profile;
-    sample_limits(generation);
+    sample_limits(generation, label.repeat);
     judge(prompt, generation);
     keep(label, generation);
   }
 
-  // Beside the generation: the sample after it is that before the next one, which moves as many bytes in a step.
-  void sample_limits(Generation& generation) {
+  // Beside the generation: the sample after it is that before the next one, which moves as many bytes in a
+  // step. The first of a prompt has none before it.
+  void sample_limits(Generation& generation, std::int64_t repeat) {
     if (generation.decode_steps == 0) return;
     const auto after =
         m_loop.limits(generation.decode_bytes_min / static_cast<double>(generation.decode_steps));
-    generation.measurement.limits = larger_of(m_limits_before, after);
+    Measurement& m = generation.measurement;
+    m.limits = larger_of(m_limits_before, after);
+    // Several ranks are a load for each other.
+    if (repeat > 0 && m_limits_before.bandwidth > 0 && !m_loop.together)
+      m.limits_change = change_between(m_limits_before, after);
     m_limits_before = after;
   }
 

@@ -10,6 +10,7 @@
 #include "generate/logit_check.hpp"
 #include "language_model/model_files.hpp"
 #include "measure/allocation_witness.hpp"
+#include "measure/core_wait.hpp"
 #include "measure/kernel_names.hpp"
 #include "measure/memory_available.hpp"
 #include "sweep/check_kernels.hpp"
@@ -94,6 +95,7 @@ Generation DeckGenerator::generate(const GenerationTask& task) {
 
 void DeckGenerator::run(const GenerationTask& task, Generation& generation) {
   const auto batch = static_cast<std::size_t>(task.batch);
+  const measure::CoreWatch cores;
   bool interrupted = false;
   const auto stop = [&] { return interrupted = task.stop && task.stop(); };
   generation.prefill_seconds = m_engine->start(std::vector(batch, task.prompt), stop, chosen(task, batch));
@@ -132,6 +134,8 @@ void DeckGenerator::run(const GenerationTask& task, Generation& generation) {
     }
     if (checks(task)) m_check->keep(*m_engine);
   }
+  // Several ranks are a load for each other.
+  if (!m_plan.task().decoder.tensor) generation.measurement.core_wait_share = cores.share();
   judge_ends(generation);
   if (task.on_text)
     if (const std::string rest = rows[0].stream.finish(); !rest.empty()) task.on_text(rest);

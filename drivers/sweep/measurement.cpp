@@ -6,6 +6,7 @@
 #include "app/program.hpp"
 #include "kformer/core/region.hpp"
 #include "measure/allocation_witness.hpp"
+#include "measure/core_wait.hpp"
 #include "measure/kernel_names.hpp"
 #include "sweep/noise.hpp"
 
@@ -81,8 +82,10 @@ measure::HostArrays measure_run(const MakeRun& make, const MeasuringPlan& plan, 
     if (plan.keep_results) results = run->results(plan.direction != Direction::forward, *plan.keep_results);
     for (std::int64_t i = 1; i < timing.warmup && !plan.stop(); ++i)
       warm = run->sample(plan.direction, {.repeats = 1, .min_time_s = 0}, 0, plan.stop).seconds.front();
+    const measure::CoreWatch cores;
     measurement.samples =
         run->sample(plan.direction, {timing.repeats, timing.min_time_s, timing.max_time_s}, warm, plan.stop);
+    measurement.core_wait_share = cores.share();
     measurement.kernels = names.text();
     run->report(measurement);
     if (witness) measurement.on_device = measure::device_memory();

@@ -38,7 +38,10 @@ struct Measurement {
   double flops = 0;                       ///< of one call
   double bytes_min = 0;                   ///< compulsory traffic of one call
   measure::CaseLimits limits;             ///< the larger of those before and after the samples
-  double limits_change = 0;               ///< how far those before and after are apart, relative to the larger
+  /// How far those before and after are apart, relative to the larger. NaN if that is not known.
+  double limits_change = std::numeric_limits<double>::quiet_NaN();
+  /// Time in which threads waited for a core, over that of the samples: `core_wait_share`. NaN if that is not known.
+  double core_wait_share = std::numeric_limits<double>::quiet_NaN();
   std::array<std::size_t, memory_classes> peak{};  ///< ledger's peak by class
   std::size_t peak_total = 0;                      ///< ledger's peak of all classes together
   std::size_t predicted = 0;                       ///< forecast of peak_total by counting

@@ -82,6 +82,16 @@ RecordTable<KernelRow> declare_kernels(ResultFile& file) {
            {finite({"time_max", f64, "s", "of the longest launch"}), &KernelRow::longest}}};
 }
 
+// Files of earlier programs lack it.
+constexpr const char* where_stored = "in files of programs that store it";
+
+Column core_wait_column(const std::string& subject) {
+  return {.name = "core_wait_share",
+          .long_name = "time in which threads waited for a core, summed over them, over the time of the " +
+                       subject + "; NaN: not counted",
+          .when = where_stored};
+}
+
 using Limits = measure::MachineLimits;
 
 // A limit in /machine.
@@ -163,12 +173,12 @@ void declare_measured_columns(Table& t) {
   t.column(finite_if_ok(
       {"limits_change", f64, "1",
        "how far the machine's limits before and after the case are apart, relative to the larger"}));
+  t.column(core_wait_column("samples"));
   t.column({"noisy", flag, "1", "whether noise decides the time", "", {"no", "yes"}});
-  t.attribute(
-      "noisy_formula",
-      "(time_p90 - time_p10) / time_median > 0.25 with 2 samples or more, or limits_change > 0.25, or one "
-      "sample alone, shorter than 0.1 s",
-      "what noisy means");
+  t.attribute("noisy_formula",
+              "(time_p90 - time_p10) / time_median > 0.25 with 2 samples or more, or limits_change > 0.25, or "
+              "core_wait_share > 0.25, or one sample alone, shorter than 0.1 s",
+              "what noisy means");
   t.column(finite({"flops", f64, "1", "floating-point operations of one call, counted from the algorithm"}));
   t.column(finite_if_ok({"flop_rate", f64, "1/s", "flops over the median time"}));
   t.column(finite({"bytes_min", f64, "byte", "compulsory traffic of one call"}));
@@ -187,6 +197,23 @@ void declare_measured_columns(Table& t) {
   t.column({"max_abs_err", f64, "1", "largest error of any result against the f64 reference"});
   t.column({"max_rel_err", f64, "1", "largest error of any tensor over that tensor's largest value"});
   declare_outcome_columns(t, "case");
+}
+
+void declare_disturbances(Table& t, const std::string& subject) {
+  t.column(core_wait_column(subject));
+  t.column({.name = "limits_change",
+            .long_name = "how far the machine's limits before and after the " + subject +
+                         " are apart, relative to the larger; NaN: not measured",
+            .when = where_stored});
+  t.column({.name = "noisy",
+            .type = flag,
+            .long_name = "whether noise decides the times (core_wait_share > 0.25 or limits_change > 0.25)",
+            .meanings = {"no", "yes"},
+            .when = where_stored});
+}
+
+std::vector<Table::Cell> disturbance_cells(const Measurement& m) {
+  return {{"core_wait_share", m.core_wait_share}, {"limits_change", m.limits_change}, {"noisy", noisy(m)}};
 }
 
 void declare_load(ResultFile& file, double load) {
@@ -244,6 +271,7 @@ std::vector<Table::Cell> measured_cells(const Measurement& m) {
                              {"time_p10", timed ? m.samples.quantile(0.1) : none},
                              {"time_p90", timed ? m.samples.quantile(0.9) : none},
                              {"limits_change", timed ? m.limits_change : none},
+                             {"core_wait_share", m.core_wait_share},
                              {"noisy", noisy(m)},
                              {"flops", m.flops},
                              {"flop_rate", timed ? m.flops / median : none},
@@ -287,6 +315,7 @@ Measurement MeasurementTables::measurement(const Table& cases, std::size_t row) 
   m.limits.flop_rate = number("flop_rate_limit");
   m.limits.bandwidth = number("bandwidth_limit");
   m.limits_change = number("limits_change");
+  m.core_wait_share = number("core_wait_share");
   std::ranges::copy(items<std::uint64_t>(m_classes, "peak_bytes", row), m.peak.begin());
   m.check_bytes = item<std::uint64_t>(cases, "check_bytes", row);
   m.check_kernels = item<std::string>(cases, "check_kernels", row);

@@ -37,6 +37,12 @@ void declare_leading_columns(Table& cases);
 /// Declares in /cases the columns after those of the kind: time, work, memory, errors, status.
 void declare_measured_columns(Table& cases);
 
+/// Declares in /cases, of a kind without samples, what disturbed a case and whether that decides its times.
+/// \param subject what a case is
+void declare_disturbances(Table& cases, const std::string& subject);
+/// Its cells.
+std::vector<Table::Cell> disturbance_cells(const Measurement& measurement);
+
 /// Sets the load of the host before the run, in /provenance.
 void declare_load(ResultFile& file, double load);
 

@@ -42,7 +42,8 @@ double spread_of(const Measurement& m) {
 bool noisy(const Measurement& m) {
   const std::vector<double>& seconds = m.samples.seconds;
   const bool one_short_sample = seconds.size() == 1 && seconds.front() < shortest_lone_sample;
-  return one_short_sample || spread_of(m) > noisy_spread || m.limits_change > noisy_change;
+  return one_short_sample || spread_of(m) > noisy_spread || m.limits_change > noisy_change ||
+         m.core_wait_share > noisy_wait;
 }
 
 double change_between(const measure::CaseLimits& a, const measure::CaseLimits& b) {
@@ -59,7 +60,7 @@ std::string noise_text(const NoiseReport& r) {
   if (r.noisy_cases > 0)
     text += fmt::format(
         "noise: {} of {} cases (marked !) scatter by more than {:.0f} %, or their limits changed by more,\n"
-        "       or they have a single short sample\n",
+        "       or they have a single short sample, or their threads waited for cores that were busy\n",
         r.noisy_cases, r.cases, 100 * noisy_spread);
   if (r.load_before > idle_share * r.cores)
     text += fmt::format("noise: before the run others had a load of {:.1f} on {} core{}\n", r.load_before,

@@ -23,6 +23,10 @@ inline constexpr double noisy_spread = 0.25;
 /// So are cases during which the limits of the machine changed by more than this.
 inline constexpr double noisy_change = 0.25;
 
+/// So are cases in which threads waited longer than this for a core, together and relative to the time of the samples. A
+/// steady load slows all samples alike, so that they do not scatter.
+inline constexpr double noisy_wait = 0.25;
+
 /// So are cases with a single sample shorter than this, in seconds: nothing says what else it holds.
 inline constexpr double shortest_lone_sample = 0.1;
 
@@ -30,7 +34,7 @@ inline constexpr double shortest_lone_sample = 0.1;
 double spread_of(const Measurement& measurement);
 
 /// Whether noise decides the time of a case: its samples scatter, or there is only a short one, or the limits of the machine
-/// changed during it.
+/// changed during it, or its threads waited for cores.
 bool noisy(const Measurement& measurement);
 
 /// How far two limits are apart, relative to the larger one, whichever of rate and bandwidth is further.

@@ -34,6 +34,7 @@ Table& declare_cases(ResultFile& file) {
   t.column({"share_of_limit", f64, "1", "flops_per_token * token_rate over flop_rate_limit (MFU)"});
   t.column({"checkpoint_wait", f64, "s", "time that the steps of this run waited for checkpoints"});
   t.column({"last_checkpoint_wait", f64, "s", "time from the last step to the end of the last checkpoint"});
+  declare_disturbances(t, "training");
   declare_peak_columns(t);
   t.column({"process_peak_bytes", u64, "byte", "peak resident memory of the process, by the system"});
   declare_outcome_columns(t, "training");
@@ -232,6 +233,7 @@ void TrainResults::add(const TrainSummary& s) {
                              {"flop_rate_limit", s.flop_rate_limit},
                              {"share_of_limit", s.flops_per_token * rate / s.flop_rate_limit},
                              {"process_peak_bytes", measure::process_memory().peak}});
+  std::ranges::copy(disturbance_cells(s.measurement), std::back_inserter(cells));
   m_cases.append(cells);
   m_measurements.add_case(s.measurement, m_space);
 }

@@ -14,6 +14,7 @@
 #include "app/stop.hpp"
 #include "learner/data_parallel.hpp"
 #include "measure/allocation_witness.hpp"
+#include "measure/core_wait.hpp"
 #include "measure/kernel_names.hpp"
 #include "measure/memory_available.hpp"
 #include "measure/process_memory.hpp"
@@ -147,7 +148,10 @@ class Training {
                       .stop = [&] { return reason_to_stop(); },
                       .profile = {}};
     if (m_deck.profile.kernels) loop.profile = [&](const auto& step) { profile(step); };
+    const measure::CoreWatch cores;
     const TrainingEnd end = run_training(loop, std::move(m_history));
+    // Several ranks are a load for each other.
+    if (m_ranks.size() == 1) m_summary.measurement.core_wait_share = cores.share();
     if (m_deck.profile.kernels && !m_profiled)
       fmt::print("note: no step was profiled: the run ended before the second one\n");
     if (!end.stopped) {
@@ -204,7 +208,11 @@ class Training {
 
   // The clock of a processor wanders, so that one sample may be less than a step reaches.
   void measure_again() {
-    if (m_limits) m_limits = measure::larger_of(*m_limits, measure::case_limits(m_space, m_plan.task.dtype, 0));
+    if (!m_limits) return;
+    const measure::CaseLimits after = measure::case_limits(m_space, m_plan.task.dtype, 0);
+    if (m_ranks.size() == 1)
+      m_summary.measurement.limits_change = change_between({m_limits->flop_rate, 0}, {after.flop_rate, 0});
+    m_limits = measure::larger_of(*m_limits, after);
   }
 
   double flop_rate_limit() const {

@@ -50,6 +50,14 @@ def decks_of_kind(kind, pattern):
     return [deck for deck in sorted((SOURCE / "inputs").glob(pattern)) if f'kind = "{kind}"' in deck.read_text()]
 
 
+def counts_waits():
+    """Whether the system counts how long threads wait for cores."""
+    try:
+        return int(Path("/proc/self/schedstat").read_text().split()[0]) > 0
+    except OSError:
+        return False
+
+
 def texts(dataset):
     return [value.decode() for value in dataset[()]]
 
@@ -129,6 +137,12 @@ class DriverTest(unittest.TestCase):
         shares = cases["share_of_limit"][()]
         self.assertTrue((cases["flop_rate_limit"][()] > 0).all() and (cases["bandwidth_limit"][()] > 0).all())
         self.assertTrue(((shares > 0) & (shares <= 1.05)).all(), shares.max())
+
+    def check_disturbances(self, cases):
+        """Of cases without samples."""
+        waited, changes = (cases[name][()] for name in ("core_wait_share", "limits_change"))
+        self.assertEqual(words(cases["noisy"]), ["yes" if x > 0.25 or y > 0.25 else "no" for x, y in zip(waited, changes)])
+        self.assertTrue((waited >= 0).all() or not counts_waits(), waited)
 
     def check_independence(self, cases, least=1):
         """No kernel of a case that is ok ran for its reference, too; returns the kernels of each case."""

@@ -95,6 +95,8 @@ class DryRun(GenerateTest):
         path, done = driver_case.smoke_run(self.PROGRAM, self.SMOKE_DECK)
         self.assertIn(f" forecast {forecast}\n", done.stderr)
         self.assertEqual(path.name, "generate.h5")
+        with h5py.File(path) as file:
+            self.check_disturbances(file["cases"])
 
     def test_prompts_are_counted(self):
         text = self.dry_run().stdout

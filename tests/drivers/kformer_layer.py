@@ -13,7 +13,7 @@ import unittest
 from pathlib import Path
 
 import driver_case
-from driver_case import (DriverTest, decks_of_kind, h5py, needs_h5py, read_safetensors, texts, words,
+from driver_case import (DriverTest, counts_waits, decks_of_kind, h5py, needs_h5py, read_safetensors, texts, words,
                          write_safetensors)
 
 if h5py is not None:
@@ -135,7 +135,24 @@ class Results(LayerTest):
         self.run_driver(self.SMOKE_DECK, "-o", "out.h5", "--set", "timing.repeats=1", "--set", "sweep.seq_len=1",
                         "--set", "profile.machine_limits=false", "--set", "sweep.dtype=f32")
         with h5py.File(self.folder / "out.h5") as file:
-            self.assertIn("one sample alone, shorter than 0.1 s", file["cases"].attrs["noisy_formula"])
+            self.assertIn("core_wait_share > 0.25, or one sample alone, shorter than 0.1 s", file["cases"].attrs["noisy_formula"])
+
+    @unittest.skipUnless(counts_waits(), "the system does not count how long threads wait for cores")
+    def test_a_steady_load_is_noise(self):
+        """Another program wants the core that both have. Whatever else the machine does makes the wait longer."""
+        self.deck('impl = "flash"\ndirection = "forward"\ndtype = "f32"\nexecution_space = "default"\nseq_len = 4\n')
+        core = {min(os.sched_getaffinity(0))}
+        bind = lambda: os.sched_setaffinity(0, core)  # noqa: E731
+        with subprocess.Popen([sys.executable, "-c", "while True: pass"], preexec_fn=bind) as other:
+            try:
+                done = self.run_driver("deck.toml", "--set", "run.threads=1", "--set", "timing.repeats=3",
+                                       "--set", "timing.min_time_s=0.3", before=bind)
+            finally:
+                other.kill()
+        self.assertIn("noise: 1 of 1 cases (marked !)", done.stdout + done.stderr)
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertGreater(file["cases/core_wait_share"][0], 0.25)
+            self.assertEqual(words(file["cases/noisy"]), ["yes"])
 
     def test_smoke_decks(self):
         for deck in decks_of_kind("layer_sweep", "smoke/*.toml"):

@@ -138,6 +138,8 @@ class SmokeDeck(TrainTest):
             self.assertEqual(file["cases/peak_bytes"][0], file["cases/predicted_bytes"][0])
             self.assertEqual(words(file["cases/status"]), ["ok"])
             self.assertGreater(file["cases/share_of_limit"][0], 0)
+            self.assertGreaterEqual(file["cases/limits_change"][0], 0)
+            self.check_disturbances(file["cases"])
             self.assertIn("begin", texts(file["memory/timeline/event"]))
             self.assertEqual(file["checkpoints/step"][()].tolist(), [5, 10, 12])
             waited = file["checkpoints/waited"][()]

@@ -5,8 +5,12 @@
 
 #include <chrono>
 #include <cmath>
+#include <filesystem>
+#include <optional>
 #include <thread>
 
+#include "io/scratch_directory.hpp"
+#include "measure/core_wait.hpp"
 #include "measure/timing.hpp"
 #include "sweep/measurement_report.hpp"
 
@@ -68,6 +72,43 @@ BOOST_AUTO_TEST_CASE(limits_that_change_during_a_case_are_noise) {
   BOOST_TEST(change_between({0, 0}, {0, 0}) == 0);
 }
 
+BOOST_AUTO_TEST_CASE(threads_that_waited_for_cores_are_noise) {
+  // The samples of a steady load do not scatter.
+  const auto waited = [](double share) {
+    Measurement m = timed({1, 1, 1});
+    m.core_wait_share = share;
+    return noisy(m);
+  };
+  BOOST_TEST(!waited(0));
+  BOOST_TEST(!waited(0.2));
+  BOOST_TEST(waited(0.3));
+  BOOST_TEST(waited(7));
+  BOOST_TEST(!waited(std::nan("")));
+}
+
+BOOST_AUTO_TEST_CASE(the_waits_of_all_threads_count) {
+  using kformer::Testing::put_contents;
+  const kformer::Testing::ScratchDirectory threads;
+  for (const char* thread : {"10", "11", "12"}) std::filesystem::create_directory(threads / thread);
+  BOOST_TEST(!kformer::measure::core_wait(threads.path()).has_value());
+  BOOST_TEST(!kformer::measure::core_wait(threads / "none").has_value());
+  put_contents(threads / "10/schedstat", "0 0 0\n");
+  BOOST_TEST(!kformer::measure::core_wait(threads.path()).has_value());
+  // The third one has just ended.
+  put_contents(threads / "10/schedstat", "5000000000 2000000000 30\n");
+  put_contents(threads / "11/schedstat", "4000000000 500000000 20\n");
+  BOOST_TEST(std::fabs(kformer::measure::core_wait(threads.path()).value() - 2.5) < 1e-12);
+}
+
+BOOST_AUTO_TEST_CASE(waits_are_relative_to_the_time_of_the_samples) {
+  using kformer::measure::core_wait_share;
+  BOOST_TEST(core_wait_share(2.0, 2.5, 4) == 0.125);
+  BOOST_TEST(core_wait_share(2.0, 10.0, 4) == 2);
+  BOOST_TEST(core_wait_share(2.0, 1.0, 4) == 0);  // a thread has ended
+  BOOST_TEST(std::isnan(core_wait_share(std::nullopt, std::nullopt, 4)));
+  BOOST_TEST(std::isnan(core_wait_share(2.0, 2.5, 0)));
+}
+
 BOOST_AUTO_TEST_CASE(a_noisy_case_is_marked) {
   const auto shown = [](const Measurement& m) { return measured_values(m).at(1).shown; };
   BOOST_TEST(shown(timed({1, 2, 3})) == "! 80 %");
@@ -83,7 +124,7 @@ BOOST_AUTO_TEST_CASE(a_run_says_what_disturbed_it) {
       noise_text(
           {.cases = 9, .noisy_cases = 2, .load_before = 3.44, .cores = 2, .changes = {{"openmp", 0.5}}}) ==
       "noise: 2 of 9 cases (marked !) scatter by more than 25 %, or their limits changed by more,\n"
-      "       or they have a single short sample\n"
+      "       or they have a single short sample, or their threads waited for cores that were busy\n"
       "noise: before the run others had a load of 3.4 on 2 cores\n"
       "noise: openmp has 0.50 x the multiply-adds per second that it had at the start\n"
       "noise: repeat the run on an idle machine before you trust its times\n");

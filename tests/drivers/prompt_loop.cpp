@@ -56,7 +56,8 @@ class Parrot final : public TextGenerator {
   std::string complaint;  ///< thrown by the next generation
   std::string message;    ///< of the second generation, during which a stop is requested
   bool memory_runs_out = false, allocation_fails = false;
-  double bytes = 0;  ///< of all steps after prefill
+  double bytes = 0;           ///< of all steps after prefill
+  std::vector<double> waits;  ///< of the first generations: `core_wait_share`
 
   std::vector<std::int32_t> encode(const PromptTable& prompt) const override {
     std::vector<std::int32_t> ids{256};
@@ -77,6 +78,8 @@ class Parrot final : public TextGenerator {
     g.decode_tokens = g.decode_steps = 2;
     g.decode_bytes_min = bytes;
     g.decode_seconds = 0.25;
+    if (const auto number = static_cast<std::size_t>(generations); number <= waits.size())
+      g.measurement.core_wait_share = waits[number - 1];
     if (generations == 3) g.measurement.on_device = {1000, 600};
     if (generations == 2 && !message.empty()) {
       g.measurement.message = message;
@@ -111,7 +114,8 @@ struct Prompts {
   bool together = false;                          // with other ranks
   bool resume = false;
   std::string out, err;
-  std::vector<double> sampled;  // bytes of the limits that were measured
+  std::vector<double> sampled;     // bytes of the limits that were measured
+  std::vector<double> bandwidths;  // that the first measurements find; 1 after them
 
   std::filesystem::path file() const { return directory / "run.h5"; }
 
@@ -124,17 +128,19 @@ struct Prompts {
       const Redirected to_out(stdout, directory / "out"), to_err(stderr, directory / "err");
       ResultFile results(file(), {.resume = resume});
       GenerateResults tables(results, deck, "cuda");
-      code = run_prompts({&deck, &parrot, &tables,
-                          [this] {
-                            return parrot.generations < stop_at ? std::nullopt
-                                                                : std::optional<std::string>("signal");
-                          },
-                          [this](double bytes) {
-                            sampled.push_back(bytes);
-                            return kformer::measure::CaseLimits{.flop_rate = 1, .bandwidth = 1};
-                          },
-                          together},
-                         results);
+      code = run_prompts(
+          {&deck, &parrot, &tables,
+           [this] {
+             return parrot.generations < stop_at ? std::nullopt : std::optional<std::string>("signal");
+           },
+           [this](double bytes) {
+             sampled.push_back(bytes);
+             const std::size_t number = sampled.size();
+             return kformer::measure::CaseLimits{
+                 .flop_rate = 1, .bandwidth = number <= bandwidths.size() ? bandwidths[number - 1] : 1};
+           },
+           together},
+          results);
     }
     out = contents_of(directory / "out");
     err = contents_of(directory / "err");
@@ -246,6 +252,30 @@ BOOST_AUTO_TEST_CASE(limits_are_of_the_bytes_of_a_step_however_many_rows_have_en
   BOOST_TEST(run("[generate]\nbatch = 2\n[[prompt]]\ntext = \"a\"\n") == exit_ok);
   BOOST_TEST_REQUIRE(!sampled.empty());
   BOOST_TEST(sampled.back() == 30);
+}
+
+BOOST_AUTO_TEST_CASE(what_disturbed_a_generation_is_in_the_file) {
+  parrot.waits = {0.5, 0.1, 0.1, 0.1};
+  bandwidths = {1, 0.5, 0.25, 0.25};
+  BOOST_TEST(run("[timing]\nrepeats = 2\n" + two_prompts) == exit_ok);
+  const Hdf5Reader reader(file());
+  BOOST_TEST(reader.numbers("cases/core_wait_share") == parrot.waits, boost::test_tools::per_element());
+  const std::vector<double> changes = reader.numbers("cases/limits_change");
+  BOOST_TEST_REQUIRE(changes.size() == 4u);
+  // The first of a prompt moves other bytes than the one before.
+  BOOST_TEST(std::isnan(changes[0]));
+  BOOST_TEST(changes[1] == 0.5);
+  BOOST_TEST(std::isnan(changes[2]));
+  BOOST_TEST(changes[3] == 0);
+  BOOST_TEST(reader.numbers("cases/noisy") == (std::vector<double>{1, 1, 0, 0}),
+             boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(limits_that_change_beside_other_ranks_are_no_noise) {
+  together = true;
+  bandwidths = {1, 0.5};
+  BOOST_TEST(run("[timing]\nrepeats = 2\n[[prompt]]\ntext = \"a\"\n") == exit_ok);
+  BOOST_TEST(std::isnan(Hdf5Reader(file()).numbers("cases/limits_change")[1]));
 }
 
 BOOST_AUTO_TEST_CASE(a_prompt_that_fails_does_not_end_the_run) {
