@@ -51,5 +51,6 @@ void check_rope(Report& report);
 void check_swiglu(Report& report);
 void check_cross_entropy(Report& report);
 void check_adamw(Report& report);
+void check_quantized(Report& report);
 
 }  // namespace kformer::FirstContact

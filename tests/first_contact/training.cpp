@@ -80,22 +80,77 @@ cuda::AdamWPieces pieces_of(const Impl::host::AdamWItem& item) {
 
 constexpr std::int64_t parameters = 2 * cuda::adamw_piece_elements + 17;
 
-template <class T>
-void check_step(Report& report) {
+/// m or v as numbers.
+template <class C>
+struct PlainState {
+  Array<C> numbers{std::vector<std::int64_t>{parameters}};
+
+  void fill(const HostTensor<double>& x) {
+    numbers.fill([&](std::size_t i) { return x.values()[i]; });
+  }
+  template <class Real>
+  HostTensor<Real> read() {
+    return numbers.template read<Real>();
+  }
+  static HostTensor<C> kept(const HostTensor<C>& x) { return x; }
+  template <class Real>
+  std::string judge(const char* name, const HostTensor<Real>& exact, const HostTensor<C>& naive) {
+    return numbers.judge(name, exact, naive);
+  }
+  void* data() const { return numbers.data(); }
+  float* scale() const { return nullptr; }
+};
+
+/// m or v in 8 bits per number.
+template <Impl::MapSign sign>
+struct CodedState {
+  Array<std::uint8_t> codes{std::vector<std::int64_t>{parameters}};
+  Array<float> scales{std::vector<std::int64_t>{(parameters + adamw_block - 1) / adamw_block}};
+
+  void fill(const HostTensor<double>& x) {
+    const auto coded = ref::encode<double, sign>(x);
+    codes.fill([&](std::size_t i) { return coded.codes.values()[i]; });
+    scales.fill([&](std::size_t i) { return coded.scales.values()[i]; });
+  }
+  template <class Real>
+  HostTensor<Real> read() {
+    return ref::decode<Real, sign>({codes.template read<Real>(), scales.template read<Real>()});
+  }
+  static HostTensor<float> kept(const HostTensor<float>& x) {
+    return ref::decode<float, sign>(ref::encode<float, sign>(x));
+  }
+  std::string judge(const char* name, const HostTensor<double>& exact, const HostTensor<float>& naive) {
+    const Testing::Comparison c = Testing::compare_as(DType::f32, read<double>(), exact, naive);
+    if (!c.ok) return std::string(name) + ": " + c.report;
+    return first_of({codes.judge_outside(name), scales.judge_outside(name)});
+  }
+  void* data() const { return codes.data(); }
+  float* scale() const { return scales.data(); }
+};
+
+/// `step` with m and v in these states.
+template <class T, class M, class V, class Step>
+void check_step(Report& report, const std::string& kernel, Step step) {
   using C = compute_t<T>;
   using R = Testing::oracle_t<T>;
-  const std::string kernel = "adamw[cuda_chunks]", what = to_string(dtype_of<T>);
+  const std::string what = to_string(dtype_of<T>);
   if (!report.wants(kernel, what)) return;
   constexpr bool has_master = sizeof(T) == 2;
   std::mt19937 generator(6);
   Array<T> weight({parameters});
-  Array<C> gradient({parameters}), master({parameters}), m({parameters}), v({parameters});
-  gradient.random(generator), m.random(generator, 0.3), master.random(generator);
+  Array<C> gradient({parameters}), master({parameters});
+  M m;
+  V v;
+  gradient.random(generator), master.random(generator);
   if (!has_master) weight.random(generator);
-  const auto mean = m.template read<double>();
+  std::normal_distribution<double> normal(0, 0.3);
   std::uniform_real_distribution<double> uniform(0, 1);  // a mean square is at least the square of the mean
-  v.fill(
-      [&](std::size_t i) { return static_cast<C>(mean.values()[i] * mean.values()[i] + uniform(generator)); });
+  HostTensor<double> mean({parameters}), square({parameters});
+  for (std::size_t i = 0; i < mean.values().size(); ++i) {
+    const double x = normal(generator);
+    mean.values()[i] = x, square.values()[i] = x * x + uniform(generator);
+  }
+  m.fill(mean), v.fill(square);
   const AdamWOptions options{.learning_rate = 0.1, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .step = 7};
   const auto stepped = [&]<class Real>() {
     ref::AdamWState<Real> s{has_master ? master.template read<Real>() : weight.template read<Real>(),
@@ -109,15 +164,13 @@ void check_step(Report& report) {
   auto naive_weight = naive.weight;
   for (C& w : naive_weight.values()) w = Impl::stored<T>(w);
   const Impl::host::AdamWItem item{weight.data(), gradient.data(), has_master ? master.data() : nullptr,
-                                   m.data(),      v.data(),        nullptr,
-                                   nullptr,       parameters,      0.1};
+                                   m.data(),      v.data(),        m.scale(),
+                                   v.scale(),     parameters,      0.1};
   report.check(
       kernel, what,
+      [&] { step({}, dtype_of<T>, pieces_of(item), Impl::adamw_numbers(options), {nullptr, 1, 0}); },
       [&] {
-        cuda::adamw_step({}, dtype_of<T>, pieces_of(item), Impl::adamw_numbers(options), {nullptr, 1, 0});
-      },
-      [&] {
-        return first_of({m.judge("m", exact.m, naive.m), v.judge("v", exact.v, naive.v),
+        return first_of({m.judge("m", exact.m, M::kept(naive.m)), v.judge("v", exact.v, V::kept(naive.v)),
                          weight.judge("weight", exact.weight, naive_weight),
                          has_master ? master.judge("master", exact.weight, naive.weight) : std::string()});
       });
@@ -160,7 +213,13 @@ void check_cross_entropy(Report& report) {
 }
 
 void check_adamw(Report& report) {
-  with_all_types([&]<class T>() { check_step<T>(report); });
+  with_all_types([&]<class T>() {
+    using Number = PlainState<compute_t<T>>;
+    check_step<T, Number, Number>(report, "adamw[cuda_chunks]", cuda::adamw_step);
+    if constexpr (sizeof(T) < sizeof(double))
+      check_step<T, CodedState<Impl::MapSign::with>, CodedState<Impl::MapSign::without>>(
+          report, "adamw_coded[cuda_chunks]", cuda::adamw_coded_step);
+  });
   check_norm<float>(report);
   check_norm<double>(report);
 }

@@ -21,7 +21,7 @@ PROGRAM = ("src/ops/common/cuda/launch.cpp", "src/core/tolerance.cpp", "tests/fi
 NO_CASES = """#include "first_contact/report.hpp"
 namespace kformer::FirstContact {
 """ + "".join(f"void check_{block}(Report&) {{}}\n"
-              for block in ("attention", "rms_norm", "rope", "swiglu", "cross_entropy", "adamw")) + "}\n"
+              for block in ("attention", "rms_norm", "rope", "swiglu", "cross_entropy", "adamw", "quantized")) + "}\n"
 # How the driver fails, how the program ends, and what it says.
 FAILURES = {
     "no library": (77, "skipped: there is no CUDA driver here: libcuda.so.1: cannot open shared object file: No such file or "

@@ -28,7 +28,7 @@ KOKKOS_FUNCTION To bit_cast(const From& from) {
   memcpy(&to, &from, sizeof(to));
   return to;
 }
-using std::isfinite, std::max, std::min;
+using std::fabs, std::floor, std::isfinite, std::max, std::min, std::round;
 
 struct HostSpace {};
 struct DefaultExecutionSpace {};
@@ -60,6 +60,10 @@ template <class T>
 struct infinity {
   static constexpr T value = std::numeric_limits<T>::infinity();
 };
+template <class T>
+inline constexpr T infinity_v = infinity<T>::value;
+template <class T>
+inline constexpr T quiet_NaN_v = std::numeric_limits<T>::quiet_NaN();
 }  // namespace Experimental
 
 }  // namespace Kokkos
