@@ -50,6 +50,7 @@ class CommandLine(DataTest):
         self.assertIn("FILES", self.data("prepare", "-f", "synthetic", "a.txt", expect=2).stderr)
         self.assertIn("seq-len", self.data("prepare", "a.txt", "-s", "0", expect=2).stderr)
         self.assertIn("novel", self.data("prepare", "a.txt", "-f", "novel", expect=2).stderr)
+        self.assertIn("did you mean '--samples'?", self.data("prepare", "a.txt", "--samlpes", "3", expect=2).stderr)
         self.data("prepare", "a.txt", "--no-cache", expect=2)
         self.assertNotIn("cache", self.files())
 

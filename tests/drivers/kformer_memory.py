@@ -50,6 +50,17 @@ class CommandLine(driver_case.CommandLine, MemoryTest):
         self.assertEqual(len(self.files()), 1)
         self.assertIn("did you mean 'llama-3.1-8b'", self.run_driver("llama-3.1-9b", expect=4).stderr)
 
+    def test_what_is_no_model_says_how_to_name_one(self):
+        write = "error: a model stands in the place of a deck; write kformer-memory llama-3.1-8b\n"
+        for option in (["--model", "llama-3.1-8b"], ["--model=llama-3.1-8b"], ["-m", "llama-3.1-8b"]):
+            self.assertIn(write, self.run_driver(*option, expect=2).stderr)
+        self.assertNotIn("--model", self.run_driver("--help").stdout)
+        folder = driver_case.SOURCE / "inputs/tiny-llama"
+        said = self.run_driver(folder / "config.json", expect=2).stderr
+        self.assertIn(f"config.json' is no deck; the folder that holds it is a model: write kformer-memory {folder}\n", said)
+        (self.folder / "config.json").write_text("{}")
+        self.assertIn("write kformer-memory .\n", self.run_driver("config.json", expect=2).stderr)
+
     def test_a_context_beyond_the_model_is_noted(self):
         (self.folder / "deck.toml").write_text(self.SMALL + "context = [1024, 1025]\n")
         note = "note: sequences have up to 1025 tokens, more than max_position_embeddings = 1024 of the model"

@@ -41,6 +41,7 @@ class CommandLine(QuantizeTest):
         self.assertIn("q5_1", self.run_driver("a", "b", "-f", "q5_1", expect=2).stderr)
         self.assertIn("abacus", self.run_driver("a", "b", "-f", "q8_0", "--space", "abacus", expect=2).stderr)
         self.run_driver("a", "b", "c", "-f", "q8_0", expect=2)
+        self.assertIn("did you mean '--format'?", self.run_driver("a", "b", "--fromat", "q8_0", expect=2).stderr)
         for report in ("b/model.safetensors", "./b/../b/report.h5"):
             self.assertIn("must not be in OUTPUT", self.run_driver("a", "b", "-f", "q8_0", "-r", report, expect=2).stderr)
         self.assertEqual(self.files(), [])
