@@ -7,6 +7,10 @@ ctest runs this with the program in KFORMER_DATA_PROGRAM and the sources in KFOR
 import json
 import os
 import re
+import shutil
+import signal
+import subprocess
+import time
 import unittest
 
 from driver_case import SOURCE, DriverTest
@@ -141,6 +145,26 @@ class Data(DataTest):
         self.assertIn("'c.jsonl', line 1: the line is not a conversation",
                       self.data("prepare", "c.jsonl", "-f", "chat", "--chat-style", "chatml", expect=4).stderr)
         self.assertIn("no chat template", self.data("prepare", "c.jsonl", "-f", "chat", expect=1).stderr)
+
+    def test_a_signal_leaves_whole_files_in_the_cache(self):
+        (self.folder / "many.jsonl").write_text((json.dumps(CHAT) + "\n") * 300000)  # takes long
+        chat = ("-f", "chat", "--chat-style", "chatml", "-s", "8")
+        command = [self.PROGRAM, "prepare", "--tokenizer-format", "byte", "--cache", "cache", "c.jsonl", "many.jsonl", *chat]
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+            with self.subTest(number=number):
+                run = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                self.addCleanup(run.kill)
+                # The first file is finished, the second begins.
+                while run.poll() is None and not list(self.folder.glob("cache/*.tokens")):
+                    time.sleep(0.001)
+                run.send_signal(number)
+                output, errors = run.communicate(timeout=60)
+                self.assertEqual((run.returncode, errors), (75, ""), output)
+                self.assertRegex(output, r"^stopped \(signal: .+\); the cache keeps the files that were finished\n$")
+                self.assertEqual(len(os.listdir(self.folder / "cache")), 1)
+                facts = self.facts(self.data("prepare", "c.jsonl", *chat))
+                self.assertEqual(facts["from the cache"], "1 of 1 files")
+                shutil.rmtree(self.folder / "cache")
 
 
 if __name__ == "__main__":
