@@ -4,8 +4,10 @@
 ctest runs this with the programs in KFORMER_MEMORY and KFORMER_TRAIN and the sources in KFORMER_SOURCE.
 """
 
+import contextlib
 import itertools
 import os
+import pty
 import subprocess
 import unittest
 
@@ -49,6 +51,23 @@ class CommandLine(driver_case.CommandLine, MemoryTest):
         self.assertEqual([line for line in out.splitlines()[:12] if len(line) > 100], [])
         self.assertEqual(len(self.files()), 1)
         self.assertIn("did you mean 'llama-3.1-8b'", self.run_driver("llama-3.1-9b", expect=4).stderr)
+
+    def test_sentences_fit_a_terminal_and_are_whole_in_a_log(self):
+        call = ["llama-3.1-8b", "--set", "memory.budget=80GB", "-o"]
+        reader, terminal = pty.openpty()
+        run = subprocess.Popen([self.PROGRAM, *call, "a.h5"], cwd=self.folder, stdout=terminal, stderr=subprocess.DEVNULL,
+                               env={**os.environ, "NO_COLOR": "1"})
+        os.close(terminal)
+        shown = b""
+        with contextlib.suppress(OSError):  # how a terminal ends
+            while part := os.read(reader, 65536):
+                shown += part
+        os.close(reader)
+        self.assertEqual(run.wait(), 0, shown)
+        self.assertEqual([line for line in shown.decode().splitlines() if len(line) > 100], [])
+        logged = self.run_driver(*call, "b.h5").stdout
+        self.assertNotEqual([line for line in logged.splitlines() if len(line) > 100], [])
+        self.assertEqual(shown.decode().replace("a.h5", "b.h5").split(), logged.split())
 
     def test_what_is_no_model_says_how_to_name_one(self):
         write = "error: a model stands in the place of a deck; write kformer-memory llama-3.1-8b\n"
