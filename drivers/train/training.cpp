@@ -189,7 +189,7 @@ class Training {
     const Logits live = m_learner->logits_of(text);
     m_learner->merge_adapters();
     const LogitDifference found = difference(live, m_learner->logits_of(text));
-    fmt::print("{}", report_text("merged", found));
+    fmt::print("{}", prose(stdout, report_text("merged", found)));
     if (m_ranks.is_first()) write_difference(m_results.file(), "merged", found);
   }
 
