@@ -86,6 +86,8 @@ struct Options {
       app.add_option("-m,--model", model,
                      "Published model by name, or folder of one: instead of the deck's, or without a deck")
           ->type_name("MODEL");
+    else if (model_in_place)  // hidden: the error says what to write
+      app.add_option("-m,--model", model)->group("");
     app.add_option("-o,--output", output, "Result file; the same as --set output.file=FILE");
     app.add_flag("--overwrite", overwrite, "Replace an existing result file; --set output.overwrite=true");
     if (has.resumes == Resumes::finished_cases)
@@ -116,8 +118,29 @@ struct Options {
        describe_results = false;
 };
 
+// How a model is named in a call.
+std::string call_with(const DriverInfo& info, const std::string& model) {
+  return fmt::format("{}{} {}{}", info.name, info.features.overrides_of_model ? " --model" : "", model,
+                     info.features.prompts ? " PROMPT" : "");
+}
+
+// What people write for a model and is none; nothing if the call has no such word.
+std::optional<std::string> fault_of_model(const Options& given, const DriverInfo& info) {
+  if (!info.features.overrides_of_model && !given.model.empty())
+    return fmt::format("a model stands in the place of a deck; write {}", call_with(info, given.model));
+  const std::filesystem::path path = given.deck;
+  std::error_code ignored;
+  if (info.features.deck_of_call && path.filename() == "config.json" &&
+      std::filesystem::is_regular_file(path, ignored))
+    return fmt::format("'{}' is no deck; the folder that holds it is a model: write {}", given.deck,
+                       call_with(info, path.has_parent_path() ? path.parent_path().string() : "."));
+  return {};
+}
+
 // Where the deck comes from: a file, or what the call says without one; nothing if it says neither.
-std::optional<std::string> fault_of_source(const Options& given, const DriverFeatures& has, CommandLine& line) {
+std::optional<std::string> fault_of_source(const Options& given, const DriverInfo& info, CommandLine& line) {
+  if (auto fault = fault_of_model(given, info)) return fault;
+  const DriverFeatures& has = info.features;
   const bool in_place = has.deck_of_call && !has.overrides_of_model;
   const std::string model =
       in_place && !given.deck.empty() && names_model(given.deck) ? given.deck : given.model;
@@ -168,7 +191,7 @@ int answer_or_run(int argc, char** argv, const DriverInfo& info,
     fmt::print("{}", describe_results(info.features.results, true));
     return exit_ok;
   }
-  if (const auto fault = fault_of_source(given, info.features, line)) {
+  if (const auto fault = fault_of_source(given, info, line)) {
     say(stderr, "error: {}\n{} --help lists the options\n", *fault, info.name);
     return exit_usage;
   }

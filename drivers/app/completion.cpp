@@ -7,8 +7,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+
+#include "io/nearest_name.hpp"
 
 namespace kformer::drivers {
 
@@ -106,6 +109,20 @@ std::vector<std::string> keys_of(const std::string& deck_schema) {
   return keys;
 }
 
+// "; did you mean '--set'?" for the first word that looks like an option of the program.
+std::string near_option(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CompletedOption& option : completed_options(app))
+    std::ranges::copy_if(option.names, std::back_inserter(names),
+                         [](const std::string& name) { return name.starts_with("--"); });
+  for (const std::string& argument : app.remaining(true)) {
+    const std::string word = argument.substr(0, argument.find('='));
+    if (word.starts_with("--") && !Impl::nearest_names(word, names).empty())
+      return Impl::suggest_names(word, names);
+  }
+  return {};
+}
+
 }  // namespace
 
 std::vector<CompletedOption> completed_options(const CLI::App& app) {
@@ -165,7 +182,8 @@ void add_completion(CLI::App& app, const std::function<std::string()>& deck_sche
 
 void answer_wrong_calls(CLI::App& app) {
   app.failure_message([](const CLI::App* program, const CLI::Error& error) {
-    return fmt::format("error: {}\n{} --help lists the options\n", error.what(), program->get_name());
+    return fmt::format("error: {}{}\n{} --help lists the options\n", error.what(), near_option(*program),
+                       program->get_name());
   });
 }
 

@@ -36,7 +36,8 @@ std::string completion_text(const std::string& program, const std::vector<Comple
 /// \param deck_schema JSON Schema of the deck, whose keys --set takes. Null: there is no deck
 void add_completion(CLI::App& app, const std::function<std::string()>& deck_schema = nullptr);
 
-/// Errors of a command line begin with "error: ", as all errors of programs do.
+/// Errors of a command line begin with "error: ", as all errors of programs do. Of an option that there is not, they name the
+/// nearest.
 void answer_wrong_calls(CLI::App& app);
 
 }  // namespace kformer::drivers

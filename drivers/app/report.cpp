@@ -71,7 +71,42 @@ std::string joined(const std::vector<std::string>& parts) {
   return text + line;
 }
 
+// Where a line that is too wide ends: at the last space within `report_width`, or else at the first one behind it.
+std::size_t break_of(const std::string& line, std::size_t first_word) {
+  std::size_t place = std::string::npos;
+  for (std::size_t at = line.find(' ', first_word); at != std::string::npos; at = line.find(' ', at + 1)) {
+    if (place != std::string::npos && width_of(line.substr(0, at)) > report_width) break;
+    place = at;
+  }
+  return place;
+}
+
 }  // namespace
+
+std::string wrapped(std::string_view text, std::size_t indent) {
+  std::string all;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string line(text.substr(0, end));
+    line.erase(line.find_last_not_of(' ') + 1);
+    std::size_t first_word = line.find_first_not_of(' ');
+    while (width_of(line) > report_width) {
+      const std::size_t place = break_of(line, first_word);
+      if (place == std::string::npos) break;
+      all += line.substr(0, line.find_last_not_of(' ', place) + 1) + "\n";
+      line = std::string(indent, ' ') + line.substr(line.find_first_not_of(' ', place));
+      first_word = indent;
+    }
+    all += line;
+    if (end < text.size()) all += '\n';
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return all;
+}
+
+std::string prose(std::FILE* stream, const std::string& text, std::size_t indent) {
+  return is_terminal(stream) ? wrapped(text, indent) : text;
+}
 
 ReportValue text_value(std::string_view text) { return {std::string(text), std::string(text)}; }
 
@@ -171,7 +206,9 @@ std::string Report::table_row(const Values& results, const std::string& message)
   for (std::size_t i = 0; i < results.size(); ++i)
     if (m_widths[m_places.size() + i] > 0) add(m_layout.results[i], results[i], m_widths[m_places.size() + i]);
   text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-  return message.empty() ? text : text + "  " + message + "\n";
+  if (message.empty()) return text;
+  const std::string below = "  " + message + "\n";
+  return text + (m_layout.wraps ? wrapped(below, 4) : below);
 }
 
 std::string Report::row(const Values& results, const std::string& message) {

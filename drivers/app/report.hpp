@@ -54,6 +54,13 @@ ReportValue count_value(std::int64_t count);
 /// Bytes, shown with three digits: "15.0 GiB".
 ReportValue bytes_value(std::int64_t bytes);
 
+/// The lines of a text, broken at spaces where they are wider than `report_width`. Words that are wider, such as paths, stay.
+/// \param indent spaces before what goes on in another line
+std::string wrapped(std::string_view text, std::size_t indent);
+
+/// Sentences for a stream: `wrapped` on a terminal. A log keeps its lines, in which people and programs search.
+std::string prose(std::FILE* stream, const std::string& text, std::size_t indent = 2);
+
 /// Where a driver prints what is no part of its table: beside the table of people, not into that of programs.
 std::FILE* log_beside(ReportFormat format);
 
@@ -71,6 +78,7 @@ class Report {
     std::vector<ReportColumn> labels;              ///< what tells the rows apart, slowest first
     std::vector<std::vector<ReportValue>> points;  ///< the labels of every row
     std::vector<ReportColumn> results;             ///< what follows the labels
+    bool wraps = false;                            ///< whether messages of a table are `wrapped`
   };
 
   explicit Report(Layout layout);

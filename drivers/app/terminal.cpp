@@ -14,8 +14,6 @@ namespace kformer::drivers {
 
 namespace {
 
-bool is_terminal(std::FILE* stream) { return ::isatty(::fileno(stream)) != 0; }
-
 // A terminal that knows no control sequences says so.
 bool is_dumb() {
   const char* kind = std::getenv("TERM");
@@ -29,6 +27,8 @@ std::size_t width_of(std::FILE* stream) {
 }
 
 }  // namespace
+
+bool is_terminal(std::FILE* stream) { return ::isatty(::fileno(stream)) != 0; }
 
 std::string printable(std::string_view text) {
   std::string shown;

@@ -12,6 +12,9 @@
 
 namespace kformer::drivers {
 
+/// Whether somebody reads a stream on a terminal.
+bool is_terminal(std::FILE* stream);
+
 /// Whether a stream is a terminal that shows colours: neither NO_COLOR nor TERM=dumb forbids them.
 bool shows_colour(std::FILE* stream);
 

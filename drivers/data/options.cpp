@@ -15,7 +15,8 @@ namespace {
 constexpr const char* program = "kformer-data";
 
 const char* exit_code_help =
-    "Exit codes: 0 ok, 1 failure, 2 usage, 4 file error (also: data that is malformed, empty or too short).";
+    "Exit codes: 0 ok, 1 failure, 2 usage, 4 file error (also: data that is malformed, empty or too short),\n"
+    "75 stopped by a signal (the cache keeps the files that were finished).";
 
 template <NamedEnum Enum>
 std::map<std::string, Enum> by_name() {

@@ -193,7 +193,7 @@ int run_plan(MemoryPlanner& planner, const MemoryPlanDeck& deck, const std::vect
     results.add(grids, limit);
     grid_texts += grid_report(grids, deck.grids->ranks, limit);
   }
-  fmt::print("{}", plan_report(all, format, shows_colour(stdout)));
+  fmt::print("{}", plan_report(all, format, shows_colour(stdout), is_terminal(stdout)));
   if (stopped) {
     file.checkpoint();
     say(log, "stopped ({}); the finished cases are in {}\n", *stopped, file.part_path().string());
@@ -201,8 +201,9 @@ int run_plan(MemoryPlanner& planner, const MemoryPlanDeck& deck, const std::vect
   }
   const bool training =
       std::ranges::any_of(cases, [](const MemoryCase& c) { return c.purpose == PlanPurpose::train; });
-  say(log, "{}{}{}{}", advice(all), context_note(all, planner.model().max_position_embeddings),
-      not_counted(training), grid_texts);
+  const std::string notes =
+      advice(all) + context_note(all, planner.model().max_position_embeddings) + not_counted(training);
+  say(log, "{}{}", prose(log, notes), grid_texts);
   file.finish();
   say(log, "results: {}\n", file.path().string());
   const bool ran = std::ranges::any_of(all, [](const PlannedCase& c) { return c.unsupported.empty(); });

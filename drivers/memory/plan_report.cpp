@@ -88,7 +88,7 @@ std::vector<ReportValue> values_of(const PlannedCase& c) {
 
 }  // namespace
 
-std::string plan_report(const std::vector<PlannedCase>& cases, ReportFormat format, bool colours) {
+std::string plan_report(const std::vector<PlannedCase>& cases, ReportFormat format, bool colours, bool wraps) {
   std::vector<std::vector<ReportValue>> points, rows;
   std::vector<std::string> messages;
   for (const PlannedCase& c : cases) {
@@ -96,7 +96,7 @@ std::string plan_report(const std::vector<PlannedCase>& cases, ReportFormat form
     rows.push_back(values_of(c));
     messages.push_back(c.unsupported);
   }
-  return whole_report({format, colours, labels(), std::move(points), results()}, rows, messages);
+  return whole_report({format, colours, labels(), std::move(points), results(), wraps}, rows, messages);
 }
 
 }  // namespace kformer::drivers

@@ -10,6 +10,9 @@
 namespace kformer::drivers {
 
 /// The table of a plan: every class of memory, the total, what there is, and what that leaves or lacks.
-std::string plan_report(const std::vector<PlannedCase>& cases, ReportFormat format, bool colours = false);
+/// \param colours whether values have their colours
+/// \param wraps   whether messages are wrapped
+std::string plan_report(const std::vector<PlannedCase>& cases, ReportFormat format, bool colours = false,
+                        bool wraps = false);
 
 }  // namespace kformer::drivers

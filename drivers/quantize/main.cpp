@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <deque>
 #include <filesystem>
 #include <optional>
@@ -10,6 +11,8 @@
 #include <vector>
 
 #include "app/program.hpp"
+#include "app/report.hpp"
+#include "app/say.hpp"
 #include "app/start_kokkos.hpp"
 #include "app/stop.hpp"
 #include "kformer/load/llama_config.hpp"
@@ -25,45 +28,41 @@
 namespace kformer::drivers {
 namespace {
 
-std::size_t name_width(const std::vector<TensorPlan>& plans) {
-  std::size_t width = 0;
-  for (const TensorPlan& plan : plans) width = std::max(width, plan.name.size());
-  return width;
-}
-
-void list_plans(const Checkpoint& checkpoint, const std::vector<TensorPlan>& plans) {
+void list_plans(const Checkpoint& checkpoint, const std::vector<TensorPlan>& plans, ReportFormat format) {
+  Report table = tensor_table(checkpoint, plans, format, false);
+  fmt::print("{}", table.head());
   ReportTotals totals;
   for (const TensorPlan& plan : plans) {
-    const ReportLine line = report_line(checkpoint.layout(plan.name), plan);
-    totals.add(line);
-    fmt::print("{}", report_text(line, name_width(plans)));
+    totals.add(report_line(checkpoint.layout(plan.name), plan));
+    fmt::print("{}", table.row({}));
   }
-  fmt::print("{}", report_text(totals));
+  fmt::print("{}", table.end());
+  say(log_beside(format), "{}", report_text(totals));
 }
 
-void print_left_out(const Checkpoint& checkpoint, const std::vector<TensorPlan>& plans) {
+void print_left_out(const Checkpoint& checkpoint, const std::vector<TensorPlan>& plans, std::FILE* log) {
   for (const std::string& name : checkpoint.names())
     if (std::ranges::find(plans, name, &TensorPlan::name) == plans.end())
-      fmt::print("left out, because the model has no such tensor: {}\n", name);
+      say(log, "left out, because the model has no such tensor: {}\n", name);
 }
 
-void print_tokenizer_hint(const Checkpoint& checkpoint, const std::filesystem::path& output) {
+void print_tokenizer_hint(const Checkpoint& checkpoint, const std::filesystem::path& output, std::FILE* log) {
   if (const GgufFile* gguf = checkpoint.gguf())
-    fmt::print("the tokenizer stays in the GGUF file; decks for {} need\n[tokenizer]\npath = \"{}\"\n",
-               output.string(), std::filesystem::absolute(gguf->source()).string());
+    say(log, "the tokenizer stays in the GGUF file; decks for {} need\n[tokenizer]\npath = \"{}\"\n",
+        output.string(), std::filesystem::absolute(gguf->source()).string());
 }
 
 // The result file of --report, which a failure leaves no part of.
-class Report {
+class ErrorsFile {
  public:
-  Report(const QuantizeOptions& options)
+  explicit ErrorsFile(const QuantizeOptions& options)
       : m_file(*options.report, {.overwrite = options.overwrite}), m_results(m_file) {}
-  ~Report() {
+  ~ErrorsFile() {
     std::error_code ignored;
     std::filesystem::remove(m_file.part_path(), ignored);  // there is none after finish()
   }
-  Report(const Report&) = delete;
-  Report& operator=(const Report&) = delete;
+  ErrorsFile(const ErrorsFile&) = delete;
+  ErrorsFile& operator=(const ErrorsFile&) = delete;
 
   void begin(const QuantizeOptions& options) {
     measure::write_provenance(m_file, quantize_kind, options.output.filename().string(), options.all);
@@ -71,9 +70,9 @@ class Report {
   }
   void add(const auto& line) { m_results.add(line); }
   void add(const std::string& group, const LogitDifference& d) { write_difference(m_file, group, d); }
-  void finish() {
+  void finish(std::FILE* log) {
     m_file.finish();
-    fmt::print("results: {}\n", m_file.path().string());
+    say(log, "results: {}\n", m_file.path().string());
   }
 
  private:
@@ -83,7 +82,7 @@ class Report {
 
 // What merged weights compute, dense and as they were written, against weights and adapter.
 void compare(const Checkpoint& checkpoint, AdapterMerge& merge, const QuantizeOptions& options,
-             const std::filesystem::path& folder, std::optional<Report>& report) {
+             const std::filesystem::path& folder, std::optional<ErrorsFile>& report) {
   if (options.adapter_tokens == 0) return;
   const auto& starts = checkpoint.model().bos_token_ids;
   const auto tokens =
@@ -91,7 +90,8 @@ void compare(const Checkpoint& checkpoint, AdapterMerge& merge, const QuantizeOp
   const Logits live = merge.logits(checkpoint, AdapterForm::live, tokens);
   const auto add = [&](const char* name, const char* text, const Logits& logits) {
     const LogitDifference found = difference(live, logits);
-    fmt::print("{}", report_text(text, found));
+    std::FILE* log = log_beside(options.table);
+    say(log, "{}", prose(log, report_text(text, found)));
     if (report) report->add(name, found);
   };
   const Checkpoint written = Checkpoint::open(folder);
@@ -105,15 +105,18 @@ void compare(const Checkpoint& checkpoint, AdapterMerge& merge, const QuantizeOp
 std::optional<std::string> convert(const Checkpoint& checkpoint,
                                    const std::optional<AdapterCheckpoint>& adapter,
                                    const std::vector<TensorPlan>& plans, const QuantizeOptions& options,
-                                   const std::filesystem::path& folder, std::optional<Report>& report) {
+                                   const std::filesystem::path& folder, std::optional<ErrorsFile>& report) {
   const auto quantizer = make_tensor_quantizer(options.space);
   const auto merge = adapter ? make_adapter_merge(options.space, checkpoint, *adapter) : nullptr;
   const StopRequest stop(0);
   PackedCheckpointWriter writer(checkpoint);
   std::deque<std::vector<std::byte>> stored;  // the writer reads them at the end
+  Report table = tensor_table(checkpoint, plans, options.table, true);
+  fmt::print("{}", table.head());
   ReportTotals totals;
+  std::optional<std::string> stopped;
   for (const TensorPlan& plan : plans) {
-    if (auto reason = stop.reason()) return reason;
+    if ((stopped = stop.reason())) break;
     const CheckpointTensor& tensor = checkpoint.at(plan.name);
     const auto sum = adapter && is_adapted(*adapter, plan.name) ? merge->merged(plan.name, tensor)
                                                                 : std::vector<std::byte>();
@@ -125,10 +128,12 @@ std::optional<std::string> convert(const Checkpoint& checkpoint,
     writer.add(plan.name, plan.format ? CheckpointTensor{line.format_after, tensor.shape, bytes} : tensor);
     totals.add(line);
     if (report) report->add(line);
-    fmt::print("{}", report_text(line, name_width(plans)));
+    fmt::print("{}", table.row(error_values(quantized.errors)));
     std::fflush(stdout);
   }
-  fmt::print("{}", report_text(totals));
+  fmt::print("{}", table.end());
+  if (stopped) return stopped;
+  say(log_beside(options.table), "{}", report_text(totals));
   if (report) report->add(totals);
   writer.write(folder);
   if (merge) compare(checkpoint, *merge, options, folder, report);
@@ -143,29 +148,29 @@ int write_checkpoint(const Checkpoint& checkpoint, const std::optional<AdapterCh
     if (adapter && is_adapted(*adapter, plan.name))
       plan.format = options.format.value_or(checkpoint.layout(plan.name).type);
   if (!options.dry_run) require_device();
-  fmt::print("{}", report_head(name_width(plans)));
+  std::FILE* log = log_beside(options.table);
   if (options.dry_run) {
-    list_plans(checkpoint, plans);
-    print_left_out(checkpoint, plans);
+    list_plans(checkpoint, plans, options.table);
+    print_left_out(checkpoint, plans, log);
     return exit_ok;
   }
   output.make();
-  std::optional<Report> report;
+  std::optional<ErrorsFile> report;
   if (options.report) report.emplace(options);
   const auto kokkos = start_kokkos(options.all.front(), options.kokkos, options.threads);
   if (report) report->begin(options);
   if (const auto reason = convert(checkpoint, adapter, plans, options, output.staging(), report)) {
-    fmt::print("stopped ({}); nothing was written\n", *reason);
+    say(log, "stopped ({}); nothing was written\n", *reason);
     return exit_stopped;
   }
   output.install();
-  print_left_out(checkpoint, plans);
+  print_left_out(checkpoint, plans, log);
   const bool packed = std::ranges::any_of(plans, [&](const TensorPlan& plan) {
     return quantized_format_of(type_after(checkpoint.layout(plan.name), plan.format)).has_value();
   });
-  fmt::print("{}checkpoint: {}\n", packed ? "packed " : "", options.output.string());
-  print_tokenizer_hint(checkpoint, options.output);
-  if (report) report->finish();
+  say(log, "{}checkpoint: {}\n", packed ? "packed " : "", options.output.string());
+  print_tokenizer_hint(checkpoint, options.output, log);
+  if (report) report->finish(log);
   return exit_ok;
 }
 
@@ -184,7 +189,7 @@ int run(const QuantizeOptions& options) {
   const int code = output ? write_checkpoint(checkpoint, adapter, *output, options) : exit_ok;
   if (code != exit_ok || !file) return code;
   if (!options.dry_run) file->write(*adapter, model);
-  fmt::print("adapter for llama.cpp: {}\n", file->path().string());
+  say(log_beside(options.table), "adapter for llama.cpp: {}\n", file->path().string());
   return exit_ok;
 }
 

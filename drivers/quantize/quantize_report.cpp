@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstdint>
+#include <utility>
+
 #include "kformer/memory/ledger.hpp"
 #include "merge/logit_difference.hpp"
 
@@ -36,6 +39,25 @@ Table& declare_tensors(ResultFile& file) {
   return t;
 }
 
+// The two that change least are the first to leave the rows of a table that is too wide, and names are long.
+std::vector<ReportColumn> label_columns(bool with_errors) {
+  return {{"from", "format_before", 0, true},
+          {"to", "format_after", 0, true},
+          {"tensor", "tensor", 0, true},
+          {with_errors ? "" : "shape", "shape"},
+          {with_errors ? "" : "before", "bytes_before"},
+          {"after", "bytes_after"}};
+}
+
+std::vector<ReportValue> labels_of(const ReportLine& line) {
+  return {text_value(to_string(line.format_before)),
+          text_value(to_string(line.format_after)),
+          text_value(line.name),
+          text_value(fmt::format("[{}]", fmt::join(line.shape, ","))),
+          bytes_value(static_cast<std::int64_t>(line.bytes_before)),
+          bytes_value(static_cast<std::int64_t>(line.bytes_after))};
+}
+
 }  // namespace
 
 ReportLine report_line(const TensorLayout& tensor, const TensorPlan& plan) {
@@ -61,20 +83,25 @@ void ReportTotals::add(const ReportLine& line) {
   if (line.errors) errors += *line.errors;
 }
 
-std::string report_head(std::size_t name_width) {
-  return fmt::format("{:<{}} {:>13} {:<5} {:<5} {:>11} {:>11} {:>9} {:>9} {:>9} {:>7}\n", "tensor", name_width,
-                     "shape", "from", "to", "before", "after", "max error", "rel. rms", "cosine", "zeros");
+Report tensor_table(const Checkpoint& checkpoint, const std::vector<TensorPlan>& plans, ReportFormat format,
+                    bool with_errors) {
+  Report::Layout layout{.format = format, .labels = label_columns(with_errors), .points = {}, .results = {}};
+  for (const TensorPlan& plan : plans)
+    layout.points.push_back(labels_of(report_line(checkpoint.layout(plan.name), plan)));
+  if (with_errors)
+    layout.results = {{"max err", "max_abs_err", 8},
+                      {"rel. rms", "rel_rms_err", 8},
+                      {"cosine", "cosine", 8},
+                      {"zeros", "zeros", 6}};
+  return Report(std::move(layout));
 }
 
-std::string report_text(const ReportLine& line, std::size_t name_width) {
-  std::string row = fmt::format("{:<{}} {:>13} {:<5} {:<5} {:>11} {:>11}", line.name, name_width,
-                                fmt::format("[{}]", fmt::join(line.shape, ",")), to_string(line.format_before),
-                                to_string(line.format_after), format_bytes(line.bytes_before),
-                                format_bytes(line.bytes_after));
-  if (line.errors)
-    row += fmt::format(" {:>9.3g} {:>9.3g} {:>9.6f} {:>5.1f} %", line.errors->largest,
-                       line.errors->relative_rms(), line.errors->cosine(), 100 * line.errors->share_of_zeros());
-  return row + "\n";
+std::vector<ReportValue> error_values(const TensorErrors& errors) {
+  const double rms = errors.relative_rms(), cosine = errors.cosine(), zeros = errors.share_of_zeros();
+  return {{fmt::format("{:.3g}", errors.largest), errors.largest},
+          {fmt::format("{:.3g}", rms), rms},
+          {fmt::format("{:.6f}", cosine), cosine},
+          {fmt::format("{:.1f} %", 100 * zeros), zeros}};
 }
 
 std::string report_text(const ReportTotals& totals) {

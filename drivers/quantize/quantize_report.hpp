@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "app/report.hpp"
 #include "kformer/io/checkpoint.hpp"
 #include "kformer/io/result_file.hpp"
 #include "quantize/plan.hpp"
@@ -39,9 +40,15 @@ struct ReportTotals {
   }
 };
 
-/// The report as text, names in columns of that width.
-std::string report_head(std::size_t name_width);
-std::string report_text(const ReportLine& line, std::size_t name_width);
+/// The table of the tensors of a new checkpoint, to be printed row by row.
+/// \param with_errors whether there are results, `error_values`; without them people see shapes and sizes before, too
+Report tensor_table(const Checkpoint& checkpoint, const std::vector<TensorPlan>& plans, ReportFormat format,
+                    bool with_errors);
+
+/// The errors of a tensor as results of its row.
+std::vector<ReportValue> error_values(const TensorErrors& errors);
+
+/// What follows the table.
 std::string report_text(const ReportTotals& totals);
 
 /// The kind of the result file.

@@ -140,7 +140,8 @@ int run_grids(const ScalingDeck& deck, const std::string& space, ReportFormat fo
                  shows_colour(stdout),
                  {{"grid", "grid", 8, true}, {"ranks", "ranks", 5}},
                  points,
-                 scaling_columns()});
+                 scaling_columns(),
+                 is_terminal(stdout)});
   ScalingResults tables(file);
   const FinishedGrids finished = finished_grids(tables, cases, file, ranks);
   ScalingRun run(deck, space, ranks);

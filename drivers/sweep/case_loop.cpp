@@ -37,7 +37,8 @@ int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& pro
   if (loop.finished > 0)
     say(log, "resumed: {} of {} cases are from {}\n", loop.finished, loop.spaces.size(),
         file.part_path().string());
-  Report report({loop.format, shows_colour(stdout), loop.labels, loop.points, measured_columns()});
+  Report report(
+      {loop.format, shows_colour(stdout), loop.labels, loop.points, measured_columns(), is_terminal(stdout)});
   say(log, "\n");
   fmt::print("{}", report.head());
   std::fflush(stdout);

@@ -10,6 +10,7 @@
 
 #include "app/communication.hpp"
 #include "app/program.hpp"
+#include "app/report.hpp"
 #include "app/say.hpp"
 #include "app/stop.hpp"
 #include "learner/data_parallel.hpp"
@@ -113,7 +114,7 @@ class Training {
     share_steps(m_grid, deck, m_plan.task);
     if (m_plan.task.checkpoints)
       m_plan.task.checkpoints->agree = [this] { m_ranks.await_writers("a checkpoint"); };
-    fmt::print("{}", plan_text(deck, m_plan));
+    fmt::print("{}", prose(stdout, plan_text(deck, m_plan), plan_indent));
     m_objective->open(m_plan.data, m_plan.encoder.get());
     if (deck.samples) m_texts = std::make_unique<TextWriter>(deck, *m_plan.encoder);
     decide();
@@ -194,7 +195,7 @@ class Training {
     const Logits live = m_learner->logits_of(text);
     m_learner->merge_adapters();
     const LogitDifference found = difference(live, m_learner->logits_of(text));
-    fmt::print("{}", report_text("merged", found));
+    fmt::print("{}", prose(stdout, report_text("merged", found)));
     if (m_ranks.is_first()) write_difference(m_results.file(), "merged", found);
   }
 
@@ -232,7 +233,7 @@ class Training {
       seconds = recompute_time(
           m_space, m_plan.task, m_memory.schedule,
           {m_machine->matmul_rate(m_plan.task.dtype), m_machine->copy_bandwidth, m_machine->transfer_rate});
-    fmt::print("{}", memory_text(m_deck, m_memory, seconds, m_limit));
+    fmt::print("{}", prose(stdout, memory_text(m_deck, m_memory, seconds, m_limit), plan_indent));
     std::fflush(stdout);
   }
 
@@ -422,14 +423,15 @@ void print_training_plan(const TrainDeck& deck, const std::string& space, const 
   checkpoints_of_another_run(deck);
   require_policy(space, deck.memory.recompute);
   const TrainingPlan plan = plan_training(deck);
-  fmt::print("{}", plan_text(deck, plan));
+  fmt::print("{}", prose(stdout, plan_text(deck, plan), plan_indent));
   const PlanParallelTable* const table = deck.parallel ? &*deck.parallel : nullptr;
   const auto decide = [&](std::vector<LearnerTask> tasks) {
     return decide_memory(space, std::move(tasks), deck.memory.recompute, limit_of(deck, space, ranks));
   };
   const auto memory = of_largest_rank(table, micro_batches_of_rank(deck).leaves, plan.task, decide);
   // What is free at this moment says little of a later one.
-  fmt::print("{}", memory_text(deck, memory, memory.extra_seconds, budget_of(deck)));
+  const std::string text = memory_text(deck, memory, memory.extra_seconds, budget_of(deck));
+  fmt::print("{}", prose(stdout, text, plan_indent));
 }
 
 int train(const TrainDeck& deck, const std::string& space, const OutputFolders& folders,

@@ -44,6 +44,9 @@ std::map<std::string, std::string> identity_of(const TrainDeck& deck, const Trai
 /// What a run may change when it continues another one, although it changes the numbers: names and values.
 std::map<std::string, std::string> settings_of(const TrainDeck& deck);
 
+/// Where the texts of a plan stand behind their labels.
+inline constexpr std::size_t plan_indent = 12;
+
 /// The plan as lines of text: parameters, data, steps.
 std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan);
 

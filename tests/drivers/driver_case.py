@@ -252,6 +252,13 @@ class CommandLine:
         self.assertIn("--frobnicate", self.run_driver("--frobnicate", expect=2).stderr)
         self.assertTrue(self.run_driver("a.toml", "b.toml", expect=2).stderr.startswith("error: "))
 
+    def test_a_misspelt_option_names_the_near_one(self):
+        for option, near in (("--sett=a.b=1", "--set"), ("--dryrun", "--dry-run"), ("--ouput", "--output")):
+            with self.subTest(option=option):
+                said = self.run_driver(self.SMOKE_DECK, option, expect=2).stderr
+                self.assertIn(f"did you mean '{near}'?", said)
+        self.assertNotIn("did you mean", self.run_driver("--frobnicate", expect=2).stderr)
+
     def test_a_log_that_cannot_be_written_loses_nothing(self):
         few = [word for key in self.FEW for word in ("--set", key)]
         with open("/dev/full", "w") as full:

@@ -7,6 +7,10 @@ ctest runs this with the program in KFORMER_DATA_PROGRAM and the sources in KFOR
 import json
 import os
 import re
+import shutil
+import signal
+import subprocess
+import time
 import unittest
 
 from driver_case import SOURCE, DriverTest
@@ -50,6 +54,7 @@ class CommandLine(DataTest):
         self.assertIn("FILES", self.data("prepare", "-f", "synthetic", "a.txt", expect=2).stderr)
         self.assertIn("seq-len", self.data("prepare", "a.txt", "-s", "0", expect=2).stderr)
         self.assertIn("novel", self.data("prepare", "a.txt", "-f", "novel", expect=2).stderr)
+        self.assertIn("did you mean '--samples'?", self.data("prepare", "a.txt", "--samlpes", "3", expect=2).stderr)
         self.data("prepare", "a.txt", "--no-cache", expect=2)
         self.assertNotIn("cache", self.files())
 
@@ -140,6 +145,26 @@ class Data(DataTest):
         self.assertIn("'c.jsonl', line 1: the line is not a conversation",
                       self.data("prepare", "c.jsonl", "-f", "chat", "--chat-style", "chatml", expect=4).stderr)
         self.assertIn("no chat template", self.data("prepare", "c.jsonl", "-f", "chat", expect=1).stderr)
+
+    def test_a_signal_leaves_whole_files_in_the_cache(self):
+        (self.folder / "many.jsonl").write_text((json.dumps(CHAT) + "\n") * 300000)  # takes long
+        chat = ("-f", "chat", "--chat-style", "chatml", "-s", "8")
+        command = [self.PROGRAM, "prepare", "--tokenizer-format", "byte", "--cache", "cache", "c.jsonl", "many.jsonl", *chat]
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+            with self.subTest(number=number):
+                run = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                self.addCleanup(run.kill)
+                # The first file is finished, the second begins.
+                while run.poll() is None and not list(self.folder.glob("cache/*.tokens")):
+                    time.sleep(0.001)
+                run.send_signal(number)
+                output, errors = run.communicate(timeout=60)
+                self.assertEqual((run.returncode, errors), (75, ""), output)
+                self.assertRegex(output, r"^stopped \(signal: .+\); the cache keeps the files that were finished\n$")
+                self.assertEqual(len(os.listdir(self.folder / "cache")), 1)
+                facts = self.facts(self.data("prepare", "c.jsonl", *chat))
+                self.assertEqual(facts["from the cache"], "1 of 1 files")
+                shutil.rmtree(self.folder / "cache")
 
 
 if __name__ == "__main__":

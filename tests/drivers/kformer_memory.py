@@ -4,8 +4,10 @@
 ctest runs this with the programs in KFORMER_MEMORY and KFORMER_TRAIN and the sources in KFORMER_SOURCE.
 """
 
+import contextlib
 import itertools
 import os
+import pty
 import subprocess
 import unittest
 
@@ -49,6 +51,34 @@ class CommandLine(driver_case.CommandLine, MemoryTest):
         self.assertEqual([line for line in out.splitlines()[:12] if len(line) > 100], [])
         self.assertEqual(len(self.files()), 1)
         self.assertIn("did you mean 'llama-3.1-8b'", self.run_driver("llama-3.1-9b", expect=4).stderr)
+
+    def test_sentences_fit_a_terminal_and_are_whole_in_a_log(self):
+        call = ["llama-3.1-8b", "--set", "memory.budget=80GB", "-o"]
+        reader, terminal = pty.openpty()
+        run = subprocess.Popen([self.PROGRAM, *call, "a.h5"], cwd=self.folder, stdout=terminal, stderr=subprocess.DEVNULL,
+                               env={**os.environ, "NO_COLOR": "1"})
+        os.close(terminal)
+        shown = b""
+        with contextlib.suppress(OSError):  # how a terminal ends
+            while part := os.read(reader, 65536):
+                shown += part
+        os.close(reader)
+        self.assertEqual(run.wait(), 0, shown)
+        self.assertEqual([line for line in shown.decode().splitlines() if len(line) > 100], [])
+        logged = self.run_driver(*call, "b.h5").stdout
+        self.assertNotEqual([line for line in logged.splitlines() if len(line) > 100], [])
+        self.assertEqual(shown.decode().replace("a.h5", "b.h5").split(), logged.split())
+
+    def test_what_is_no_model_says_how_to_name_one(self):
+        write = "error: a model stands in the place of a deck; write kformer-memory llama-3.1-8b\n"
+        for option in (["--model", "llama-3.1-8b"], ["--model=llama-3.1-8b"], ["-m", "llama-3.1-8b"]):
+            self.assertIn(write, self.run_driver(*option, expect=2).stderr)
+        self.assertNotIn("--model", self.run_driver("--help").stdout)
+        folder = driver_case.SOURCE / "inputs/tiny-llama"
+        said = self.run_driver(folder / "config.json", expect=2).stderr
+        self.assertIn(f"config.json' is no deck; the folder that holds it is a model: write kformer-memory {folder}\n", said)
+        (self.folder / "config.json").write_text("{}")
+        self.assertIn("write kformer-memory .\n", self.run_driver("config.json", expect=2).stderr)
 
     def test_a_context_beyond_the_model_is_noted(self):
         (self.folder / "deck.toml").write_text(self.SMALL + "context = [1024, 1025]\n")

@@ -4,7 +4,10 @@
 ctest runs this with the program in KFORMER_QUANTIZE and the sources in KFORMER_SOURCE.
 """
 
+import csv
 import fcntl
+import io
+import json
 import os
 import resource
 import shutil
@@ -12,7 +15,7 @@ import signal
 import subprocess
 import unittest
 
-from driver_case import h5py, needs_h5py
+from driver_case import h5py, needs_h5py, texts
 from quantize_case import FORMATS, Q_PROJ, QuantizeTest
 
 if h5py is not None:
@@ -24,7 +27,7 @@ class CommandLine(QuantizeTest):
     def test_help_names_options_and_exit_codes(self):
         text = self.run_driver("--help").stdout
         for word in ["INPUT", "OUTPUT", "--format", "--embedding", "--adapter", "--adapter-gguf", "--space", "--threads",
-                     "--report", "--overwrite", "--dry-run", "--version", "--kokkos-", "4 file error", "75 stopped"]:
+                     "--table-format", "--report", "--overwrite", "--dry-run", "--version", "--kokkos-", "4 file error", "75 stopped"]:
             self.assertIn(word, text)
 
     def test_the_schema_of_results_is_stored(self):
@@ -41,6 +44,7 @@ class CommandLine(QuantizeTest):
         self.assertIn("q5_1", self.run_driver("a", "b", "-f", "q5_1", expect=2).stderr)
         self.assertIn("abacus", self.run_driver("a", "b", "-f", "q8_0", "--space", "abacus", expect=2).stderr)
         self.run_driver("a", "b", "c", "-f", "q8_0", expect=2)
+        self.assertIn("did you mean '--format'?", self.run_driver("a", "b", "--fromat", "q8_0", expect=2).stderr)
         for report in ("b/model.safetensors", "./b/../b/report.h5"):
             self.assertIn("must not be in OUTPUT", self.run_driver("a", "b", "-f", "q8_0", "-r", report, expect=2).stderr)
         self.assertEqual(self.files(), [])
@@ -144,9 +148,41 @@ class Refusals(QuantizeTest):
     def test_a_dry_run_lists_and_leaves_nothing(self):
         self.model()
         text = self.run_driver("model", "packed", "-f", "tq2_0", "-r", "report.h5", "--dry-run").stdout
-        self.assertRegex(text, rf"(?m)^{Q_PROJ} +\[48,48\] F32   TQ2_0 +9.00 KiB +3.09 KiB$")
+        self.assertRegex(text, rf"(?m)^TQ2_0 {Q_PROJ} +\[48,48\] +9.00 KiB +3.09 KiB$")
+        self.assertTrue(text.startswith("from F32\nto    tensor "), text)
         self.assertIn("14 of 21 tensors converted", text)
         self.assertEqual(self.files(), ["model"])
+
+
+@needs_h5py
+class Table(QuantizeTest):
+    def test_people_read_it_in_100_columns(self):
+        self.model()
+        lines = self.run_driver("model", "packed", "-f", "q8_0").stdout.splitlines()
+        self.assertEqual([line for line in lines if len(line) > 100], [])
+        self.assertEqual(lines[0], "from F32")
+        self.assertRegex(lines[1], r"^to +tensor +after +max err +rel\. rms +cosine +zeros$")
+        self.assertTrue([line for line in lines if line.startswith(f"Q8_0 {Q_PROJ} ")])
+
+    def test_programs_read_what_the_report_has(self):
+        self.model()
+        call = ["model", "packed", "-f", "q8_0", "--overwrite", "-r", "report.h5", "--table-format"]
+        done = self.run_driver(*call, "csv")
+        self.assertIn("packed checkpoint: packed\n", done.stderr)
+        rows = list(csv.DictReader(io.StringIO(done.stdout)))
+        read = json.loads(self.run_driver(*call, "json").stdout)
+        with h5py.File(self.folder / "report.h5") as file:
+            table = file["tensors"]
+            for found in (rows, read):
+                self.assertEqual([row["tensor"] for row in found], texts(table["name"]))
+                self.assertEqual([row["format_after"] for row in found], texts(table["format_after"]))
+                for name in ("bytes_before", "bytes_after", "max_abs_err", "rel_rms_err", "cosine", "zeros"):
+                    np.testing.assert_array_equal([float(row[name]) for row in found], table[name][()])
+        self.assertEqual({row["shape"] for row in rows if row["tensor"] == Q_PROJ}, {"[48,48]"})
+        plan = json.loads(self.run_driver(*call, "json", "--dry-run").stdout)
+        for row in plan:
+            self.assertEqual(row, {name: value for name, value in read[plan.index(row)].items() if name in row})
+        self.assertEqual(len(plan), 21)
 
 
 @needs_h5py

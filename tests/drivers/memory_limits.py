@@ -2,8 +2,8 @@
 """Drivers under a limit of the address space, as `ulimit -v` and some batch systems set it: they run or say in a sentence
 that memory ran out, and none waits for ever.
 
-ctest runs this with the programs in KFORMER_MEMORY, KFORMER_LAYER, KFORMER_ATTENTION, KFORMER_GENERATE and KFORMER_TRAIN and
-the sources in KFORMER_SOURCE.
+ctest runs this with the programs in KFORMER_MEMORY, KFORMER_LAYER, KFORMER_ATTENTION, KFORMER_GENERATE, KFORMER_TRAIN and
+KFORMER_SCALING and the sources in KFORMER_SOURCE.
 """
 
 import os
@@ -15,13 +15,15 @@ from pathlib import Path
 import driver_case
 from driver_case import DriverTest, h5py, needs_h5py
 
-LAYER, ATTENTION, MEMORY, GENERATE, TRAIN = (
-    os.environ[f"KFORMER_{name}"] for name in ("LAYER", "ATTENTION", "MEMORY", "GENERATE", "TRAIN"))
+LAYER, ATTENTION, MEMORY, GENERATE, TRAIN, SCALING = (
+    os.environ[f"KFORMER_{name}"] for name in ("LAYER", "ATTENTION", "MEMORY", "GENERATE", "TRAIN", "SCALING"))
 DECKS = {LAYER: driver_case.SMOKE / "head_dim.toml", ATTENTION: driver_case.SMOKE / "attention.toml",
          MEMORY: driver_case.SOURCE / "inputs/memory-llama-3.1-8b.toml",
-         GENERATE: driver_case.SMOKE / "generate.toml", TRAIN: driver_case.SMOKE / "train.toml"}
+         GENERATE: driver_case.SMOKE / "generate.toml", TRAIN: driver_case.SMOKE / "train.toml",
+         SCALING: driver_case.SMOKE / "scaling.toml"}
 FEW_CASES = {GENERATE: ["check.reference=none", "profile.machine_limits=false"],
              TRAIN: ["profile.machine_limits=false", "output.overwrite=true"],
+             SCALING: ["timing.repeats=1"],
              LAYER: ["sweep.dtype=f32"], MEMORY: ["sweep.context=8192", "sweep.batch=1"],
              ATTENTION: ["sweep.dtype=f32", "sweep.seq_len=33", "sweep.window=0", "sweep.q_len=0", "sweep.exclude=[]",
                          "sweep.causal=false", "sweep.num_key_value_heads=4", "sweep.v_head_dim=0"]}

@@ -117,6 +117,34 @@ BOOST_AUTO_TEST_CASE(colours_change_no_column) {
   BOOST_TEST(r.row(values) == "openmp 1.0 ms \033[31mok    \033[0m\n");
 }
 
+BOOST_AUTO_TEST_CASE(prose_is_broken_at_words) {
+  const std::string word(30, 'x'), three = word + " " + word + " " + word;  // 92 columns
+  BOOST_TEST(wrapped("note: " + three + " tail, and\nshort\n", 2) ==
+             "note: " + three + "\n  tail, and\nshort\n");
+  BOOST_TEST(wrapped("a       " + three + " b " + three + " c", 8) ==
+             "a       " + three + "\n        b " + word + " " + word + "\n        " + word + " c");
+  const std::string full = "1234567 " + three;
+  BOOST_TEST(full.size() == report_width);
+  BOOST_TEST(wrapped(full, 2) == full);
+  // A path stays whole; letters of two bytes have one column.
+  const std::string path(120, 'y');
+  BOOST_TEST(wrapped("  in " + path + " z\n", 4) == "  in\n    " + path + "\n    z\n");
+  std::string letters;
+  for (std::size_t i = 0; i < report_width / 2; ++i) letters += "\u00fc ";
+  BOOST_TEST(wrapped(letters + "end", 2) == letters.substr(0, letters.size() - 1) + "\n  end");
+  BOOST_TEST(wrapped("", 2) == "");
+}
+
+BOOST_AUTO_TEST_CASE(messages_are_broken_on_demand) {
+  const std::string message = std::string(60, 'x') + " " + std::string(60, 'y');
+  for (const bool wraps : {false, true}) {
+    Report::Layout wanted = layout(ReportFormat::table, {point("openmp", "f32", 1)});
+    wanted.wraps = wraps;
+    const std::string text = Report(wanted).row(result(1), message);
+    BOOST_TEST(text.find(wraps ? "x\n    y" : "x y") != std::string::npos);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(sizes_have_three_digits) {
   for (const auto& [bytes, shown] : {std::pair<std::int64_t, const char*>{0, "0 B"},
                                      {999, "999 B"},

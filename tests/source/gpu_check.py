@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -123,10 +124,17 @@ class GpuCheck(unittest.TestCase):
 
     def check(self, *options, budget=600, python_path=""):
         """Runs it; the end, what it wrote, and the steps by name."""
-        environment = dict(os.environ, PATH=str(self.path), PYTHONPATH=str(python_path))
+        return self.read(subprocess.run(**self.call(*options, budget=budget, python_path=python_path), capture_output=True,
+                                        timeout=120, check=False))
+
+    def call(self, *options, budget=600, python_path=""):
+        """What a call of it has, for subprocess."""
         command = [sys.executable, "-B", SOURCE / "scripts/gpu_check", "--binaries", self.binaries, "--output", self.output,
                    "--budget", str(budget), *options]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        return {"args": command, "text": True, "env": dict(os.environ, PATH=str(self.path), PYTHONPATH=str(python_path))}
+
+    def read(self, done):
+        """The end, what it wrote, and the steps by name."""
         self.assertTrue((self.output / "gpu_check.json").is_file(), done.stderr)
         result = json.loads((self.output / "gpu_check.json").read_text(encoding="utf-8"))
         return done, result, {step["name"]: step for step in result["steps"]}
@@ -344,6 +352,38 @@ trap '/bin/cp "${0%/*}/driver.h5" "$file.part"; exit 75' TERM
         self.assertEqual(result["result_files"]["decode"], "decode.h5")
         if h5py is not None:
             self.assertEqual(result["figures"]["layer"]["cases"], {"status": ["ok", "unsupported"]})
+
+    def test_a_signal_ends_the_step_and_the_results_are_in_the_archive(self):
+        begun = self.folder / "begun"
+        self.attention_suite(f"echo $$ > '{begun}'; /bin/sleep 100 & wait")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(number=number):
+                run = subprocess.Popen(**self.call(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                self.addCleanup(run.kill)
+                while run.poll() is None and not begun.exists():
+                    time.sleep(0.01)
+                begin = time.monotonic()
+                run.send_signal(number)
+                output, errors = run.communicate(timeout=60)
+                done, result, steps = self.read(subprocess.CompletedProcess(run.args, run.returncode, output, errors))
+                self.assertLess(time.monotonic() - begin, 30)  # the step has 60 seconds
+                self.assertEqual(done.returncode, 128 + number, output + errors)
+                self.assertEqual(steps["tests/rms_norm"]["status"], "passed")
+                why = f"stopped by {number.name}"
+                for name, status in (("tests/attention", "stopped"), ("tests/rope", "not run"), ("benchmark/layer", "not run"),
+                                     ("peers", "not run")):
+                    self.assertEqual((steps[name]["status"], steps[name]["why"]), (status, why), name)
+                self.assertFalse(result["ok"])
+                self.assertNotIn("unfinished", result)
+                with self.assertRaises(ProcessLookupError):
+                    os.kill(int(begun.read_text(encoding="utf-8")), 0)
+                with tarfile.open(self.packed) as packed:
+                    text = packed.extractfile("results/gpu_check.json").read()
+                    self.assertIn("results/tests_attention.log", packed.getnames())
+                self.assertEqual(text, (self.output / "gpu_check.json").read_bytes())
+                shutil.rmtree(self.output)
+                self.packed.unlink()
+                begun.unlink()
 
     def test_a_tool_that_hangs_takes_no_results_with_it(self):
         self.write(self.path / "nvidia-smi", "#!/bin/sh\nexec /bin/sleep 100\n")
