@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "measure/process_memory.hpp"
+#include "measure/process/process_memory.hpp"
 
 namespace kformer::drivers {
 

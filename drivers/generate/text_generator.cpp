@@ -10,9 +10,9 @@
 #include "generate/logit_check.hpp"
 #include "language_model/model_files.hpp"
 #include "measure/allocation_witness.hpp"
-#include "measure/core_wait.hpp"
 #include "measure/kernel_names.hpp"
 #include "measure/memory_available.hpp"
+#include "measure/process/core_wait.hpp"
 #include "sweep/check_kernels.hpp"
 
 namespace kformer::drivers {

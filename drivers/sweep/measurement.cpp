@@ -6,8 +6,8 @@
 #include "app/program.hpp"
 #include "kformer/core/region.hpp"
 #include "measure/allocation_witness.hpp"
-#include "measure/core_wait.hpp"
 #include "measure/kernel_names.hpp"
+#include "measure/process/core_wait.hpp"
 #include "sweep/noise.hpp"
 
 namespace kformer::drivers {

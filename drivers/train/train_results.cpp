@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "app/communication.hpp"
-#include "measure/process_memory.hpp"
+#include "measure/process/process_memory.hpp"
 
 namespace kformer::drivers {
 

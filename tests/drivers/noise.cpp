@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "io/scratch_directory.hpp"
-#include "measure/core_wait.hpp"
+#include "measure/process/core_wait.hpp"
 #include "measure/timing.hpp"
 #include "sweep/measurement_report.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "measure/core_wait.hpp"
+#include "measure/process/core_wait.hpp"
 
 #include <algorithm>
 #include <fstream>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "measure/process_memory.hpp"
+#include "measure/process/process_memory.hpp"
 
 #include <fstream>
 #include <sstream>
