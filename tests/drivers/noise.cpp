@@ -17,7 +17,6 @@
 namespace {
 
 using namespace kformer::drivers;
-using kformer::measure::CaseLimits;
 
 Measurement timed(std::vector<double> seconds, double limits_change = 0) {
   Measurement m;
