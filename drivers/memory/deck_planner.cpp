@@ -66,10 +66,10 @@ class DeckPlanner final : public MemoryPlanner {
       std::optional<GridForecast> best;
       for (const ContextExchange exchange : exchanges_of(grid)) {
         grid.context_exchange = exchange;
-        auto forecast = forecast_of_grid(point, task, grid, limit);
-        if (forecast && (!best || is_better(*forecast, *best))) best = std::move(forecast);
+        const auto forecast = forecast_of_grid(point, task, grid, limit);
+        if (forecast && (!best || is_better(*forecast, *best))) best = forecast;
       }
-      if (best) all.push_back(std::move(*best));
+      if (best) all.push_back(*best);
     };
     const auto divisors_of = [](std::int64_t n) {
       std::vector<std::int64_t> divisors;

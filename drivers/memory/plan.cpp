@@ -183,7 +183,8 @@ int run_plan(MemoryPlanner& planner, const MemoryPlanDeck& deck, const std::vect
   std::vector<PlannedCase> all;
   std::string grid_texts;
   for (const MemoryCase& point : cases) {
-    if ((stopped = stop())) break;
+    stopped = stop();
+    if (stopped) break;
     progress.begin(all.size(), fmt::format("batch {} context {}", point.batch, point.context));
     results.add(all.emplace_back(planned(planner, point, budgets.at(point.execution_space))));
     progress.clear();

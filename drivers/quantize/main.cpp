@@ -116,7 +116,8 @@ std::optional<std::string> convert(const Checkpoint& checkpoint,
   ReportTotals totals;
   std::optional<std::string> stopped;
   for (const TensorPlan& plan : plans) {
-    if ((stopped = stop.reason())) break;
+    stopped = stop.reason();
+    if (stopped) break;
     const CheckpointTensor& tensor = checkpoint.at(plan.name);
     const auto sum = adapter && is_adapted(*adapter, plan.name) ? merge->merged(plan.name, tensor)
                                                                 : std::vector<std::byte>();

@@ -352,8 +352,9 @@ std::map<std::string, std::string> settings_of(const TrainDeck& deck) {
 
 std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan) {
   const BatchTable& b = deck.batch;
-  const double epochs = static_cast<double>(plan.steps / updates_of(deck) * b.sequences) /
-                        static_cast<double>(plan.data.train->size());
+  const std::int64_t batches = plan.steps / updates_of(deck);
+  const double epochs =
+      static_cast<double>(batches * b.sequences) / static_cast<double>(plan.data.train->size());
   std::string text = fmt::format("model       {} parameters: {}\n", plan.task.config.model_parameter_count(),
                                  model_text(plan.model));
   text += fmt::format("weights     {}\n",

@@ -81,7 +81,8 @@ BOOST_AUTO_TEST_CASE(sums_of_8_bit_activations_are_exact) {
     const auto weight = weights_of_bytes(format, 1, weights_per_block(format), bytes);
     TestTensor<Exec, float> x({7, weight.cols}), y({7, 1});
     x.fill([&](std::size_t i) {
-      return 0.3f + 0.1f * static_cast<float>(i / static_cast<std::size_t>(weight.cols));
+      const std::size_t row = i / static_cast<std::size_t>(weight.cols);
+      return 0.3f + 0.1f * static_cast<float>(row);
     });
     const Impl::QuantizedLinearForward problem{x.ref(), weight.matrix(), {}, y.ref(), {Activations::int8, 1}};
     emulated(problem, {&y}, [&](const std::string&) {

@@ -21,7 +21,10 @@ std::optional<PlanParallelTable> parse_grid(const std::string& text) {
   const char *at = text.data(), *const end = at + text.size();
   for (std::int64_t* extent : {&grid.data, &grid.context, &grid.tensor, &grid.pipeline}) {
     if (extent == &grid.pipeline && at == end) break;
-    if (extent != &grid.data && (at == end || *at++ != 'x')) return {};
+    if (extent != &grid.data) {
+      if (at == end || *at != 'x') return {};
+      ++at;
+    }
     const auto [next, error] = std::from_chars(at, end, *extent);
     if (error != std::errc() || *extent < 1 || *extent > 1 << 16) return {};
     at = next;

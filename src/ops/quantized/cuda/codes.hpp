@@ -178,8 +178,8 @@ struct Nf4Scales {
   float offset, nested;
   std::int64_t group;
 
-  KFORMER_DEVICE explicit Nf4Scales(const std::uint8_t* tail_)
-      : tail(tail_), offset(load_float(tail_)), nested(0), group(-1) {}
+  KFORMER_DEVICE explicit Nf4Scales(const std::uint8_t* behind_codes)
+      : tail(behind_codes), offset(load_float(behind_codes)), nested(0), group(-1) {}
 
   /// Of block `number` of the matrix, by the code of its absmax.
   KFORMER_DEVICE float of(int code, std::int64_t number) {

@@ -24,8 +24,8 @@ struct WeightStream {
   std::int64_t col;  ///< the first row of W
   SharedAddress shared;
 
-  KFORMER_DEVICE WeightStream(const QuantizedDotArguments& a_, std::int64_t col_, int warp)
-      : a(a_), col(col_), shared(shared_begin() + static_cast<SharedAddress>(warp * warp_bytes)) {}
+  KFORMER_DEVICE WeightStream(const QuantizedDotArguments& arguments, std::int64_t first, int warp)
+      : a(arguments), col(first), shared(shared_begin() + static_cast<SharedAddress>(warp * warp_bytes)) {}
 
   KFORMER_DEVICE SharedAddress table() const { return shared + stages * dot_cols * slot_bytes; }
 
