@@ -5,7 +5,6 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
@@ -95,11 +94,7 @@ struct Options {
                    "Keep the finished cases of an interrupted run of the same deck, and run the others");
     if (has.resumes == Resumes::from_checkpoint)
       app.add_flag("--resume", resume, "Continue from the newest checkpoint; --set checkpoint.resume=true");
-    if (has.table)
-      app.add_option("-f,--format", format, "Format of the table: table, csv, json or markdown")
-          ->check(CLI::IsMember(
-              std::vector<std::string>(names_of<ReportFormat>.begin(), names_of<ReportFormat>.end())))
-          ->capture_default_str();
+    if (has.table) add_report_format(app, "-f,--format", line.format);
     app.add_flag("-n,--dry-run", line.dry_run, "Check the deck, print what would run, and stop");
     app.add_flag("--print-deck", line.print_deck, "Print the deck with every default filled in, and stop");
     app.add_flag("--describe-deck", describe, "Print every table and key of the deck as Markdown, and stop");
@@ -113,7 +108,7 @@ struct Options {
 
   AppWithPrompts app;
   std::vector<std::string> prompts{};
-  std::string deck{}, model{}, output{}, format{name_of(ReportFormat::table)};
+  std::string deck{}, model{}, output{};
   bool overwrite = false, resume = false, describe = false, schema = false, version = false,
        describe_results = false;
 };
@@ -195,8 +190,6 @@ int answer_or_run(int argc, char** argv, const DriverInfo& info,
     say(stderr, "error: {}\n{} --help lists the options\n", *fault, info.name);
     return exit_usage;
   }
-  const auto& formats = names_of<ReportFormat>;
-  line.format = static_cast<ReportFormat>(std::ranges::find(formats, given.format) - formats.begin());
   if (given.overwrite) line.deck.overrides.push_back("output.overwrite=true");
   if (given.resume) line.deck.overrides.push_back("checkpoint.resume=true");
   if (!given.output.empty()) line.deck.overrides.push_back("output.file=" + toml_string(given.output));

@@ -180,6 +180,16 @@ void add_completion(CLI::App& app, const std::function<std::string()>& deck_sche
       ->option_text("SHELL");
 }
 
+void add_report_format(CLI::App& app, const std::string& names, ReportFormat& format) {
+  static constexpr auto& formats = names_of<ReportFormat>;
+  const auto take = [&format](const std::string& name) {
+    format = static_cast<ReportFormat>(std::ranges::find(formats, name) - formats.begin());
+  };
+  app.add_option_function<std::string>(names, take, "Format of the table: table, csv, json or markdown")
+      ->check(CLI::IsMember(std::vector<std::string>(formats.begin(), formats.end())))
+      ->default_str(std::string(name_of(format)));
+}
+
 void answer_wrong_calls(CLI::App& app) {
   app.failure_message([](const CLI::App* program, const CLI::Error& error) {
     return fmt::format("error: {}{}\n{} --help lists the options\n", error.what(), near_option(*program),

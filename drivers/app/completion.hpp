@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "app/report.hpp"
+
 namespace CLI {
 class App;
 }
@@ -35,6 +37,10 @@ std::string completion_text(const std::string& program, const std::vector<Comple
 /// other options are added.
 /// \param deck_schema JSON Schema of the deck, whose keys --set takes. Null: there is no deck
 void add_completion(CLI::App& app, const std::function<std::string()>& deck_schema = nullptr);
+
+/// Adds an option that takes the name of a format.
+/// \param names "-f,--format"
+void add_report_format(CLI::App& app, const std::string& names, ReportFormat& format);
 
 /// Errors of a command line begin with "error: ", as all errors of programs do. Of an option that there is not, they name the
 /// nearest.

@@ -5,8 +5,6 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-
 #include "app/command_line.hpp"
 #include "app/completion.hpp"
 #include "app/program.hpp"
@@ -71,8 +69,7 @@ std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit
 
   CLI::App app{"Converts the matrices of a checkpoint, quantised or dense, and reports the errors.", program};
   app.footer(std::string(kokkos_help) + exit_code_help);
-  constexpr auto& tables = kformer::names_of<ReportFormat>;
-  std::string format, embedding = "same", space = "default", table(name_of(ReportFormat::table));
+  std::string format, embedding = "same", space = "default";
   app.add_option("INPUT", options.input, "Safetensors folder or file, GGUF file, or packed checkpoint")
       ->required();
   app.add_option("OUTPUT", options.output,
@@ -102,9 +99,7 @@ std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit
   app.add_option("--threads", options.threads, "Host threads; 0: Kokkos default")
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t(0), std::int64_t(1) << 16));
-  app.add_option("--table-format", table, "Format of the table: table, csv, json or markdown")
-      ->capture_default_str()
-      ->check(CLI::IsMember(std::vector<std::string>(tables.begin(), tables.end())));
+  add_report_format(app, "--table-format", options.table);
   app.add_option("-r,--report", options.report, "Result file (HDF5) with the errors of every tensor");
   app.add_flag("--overwrite", options.overwrite,
                "Replace the checkpoint in OUTPUT, the result file and the adapter file");
@@ -131,7 +126,6 @@ std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit
   if (!options.output.has_filename()) options.output = options.output.parent_path();  // "folder/"
   if (!format.empty()) options.format = formats.at(format);
   options.embedding = formats.at(embedding);
-  options.table = static_cast<ReportFormat>(std::ranges::find(tables, table) - tables.begin());
   options.space = space == "default" ? spaces.front() : space;
   return options;
 }
