@@ -32,15 +32,8 @@ struct QuantizedDotKernel {
     else
       add_integers(place, stream, sum);
     add_adapter(place, sum);
-    KFORMER_DEVICE_UNROLL
-    for (int c = 0; c < dot_cols; ++c) {
-      KFORMER_DEVICE_UNROLL
-      for (int r = 0; r < rows; ++r) {
-        const float all = over_warp(sum[c][r], Sum{});
-        if (place.lane == 0)
-          place.template store<T>(a, r, c, rounded_product(static_cast<float>(a.scale), all));
-      }
-    }
+    place.template store_sums<T>(
+        a, sum, [&](int, float all) { return rounded_product(static_cast<float>(a.scale), all); });
   }
 
  private:

@@ -101,14 +101,7 @@ struct QuantizedInt8Kernel {
           else
             add_blocks(place, first, blocks, at, sum);
         });
-    KFORMER_DEVICE_UNROLL
-    for (int c = 0; c < dot_cols; ++c) {
-      KFORMER_DEVICE_UNROLL
-      for (int r = 0; r < rows; ++r) {
-        const Total all = over_warp(sum[c][r], Sum{});
-        if (place.lane == 0) place.template store<T>(a, r, c, scaled(place, r, all));
-      }
-    }
+    place.template store_sums<T>(a, sum, [&](int r, Total all) { return scaled(place, r, all); });
   }
 
  private:

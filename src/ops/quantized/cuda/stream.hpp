@@ -109,6 +109,19 @@ struct DotPlace {
     if (residual) product = widened(residual[(row + r) * a.residual.stride + col + c]) + product;
     narrow(product, static_cast<T*>(a.y.data)[(row + r) * a.y.stride + col + c]);
   }
+  /// Adds the sums of the lanes, and stores `scaled(r, all)` of each.
+  template <class T, class Total, class Scaled>
+  KFORMER_DEVICE void store_sums(const QuantizedDotArguments& a, const Total (&sum)[dot_cols][rows],
+                                 Scaled scaled) const {
+    KFORMER_DEVICE_UNROLL
+    for (int c = 0; c < dot_cols; ++c) {
+      KFORMER_DEVICE_UNROLL
+      for (int r = 0; r < rows; ++r) {
+        const Total all = over_warp(sum[c][r], Sum{});
+        if (lane == 0) store<T>(a, r, c, scaled(r, all));
+      }
+    }
+  }
 };
 
 /// How many blocks of threads all of y takes.
