@@ -144,7 +144,7 @@ _COMMANDS: dict[str, tuple[Callable[[argparse.ArgumentParser], None], dict[str, 
     ),
     "check": (
         _add_check,
-        {"help": "hold files against the schema of their kind",
+        {"help": "check files against the schema of their kind",
          "description": "Prints a line for each fault. Exit codes: 0 if there are none, 1 if there are, 4 files."},
     ),
     "report": (_add_report, {"help": "write a report as one HTML file, with pictures, tables and the deck"}),

@@ -6,7 +6,6 @@
 
 #include "attention/attention_run.hpp"
 #include "attention/attention_tensors.hpp"
-#include "sweep/check_kernels.hpp"
 #include "sweep/limit_samples.hpp"
 #include "sweep/measurement.hpp"
 #include "sweep/reference_runs.hpp"

@@ -88,15 +88,13 @@ int run_sweep(const AttentionCompareDeck& deck, const std::optional<AttentionTen
   loop.format = format;
   loop.labels = attention_labels();
   for (const AttentionCase& c : cases) loop.points.push_back(attention_point(c));
-  std::size_t last = 0;  // case that ran
   loop.run = [&](std::size_t i, const auto& stop) -> const Measurement& {
-    last = i;
     return result = sweep.run(cases[i], stop);
   };
-  loop.keep = [&] {
+  loop.keep = [&](std::size_t i) {
     tables.add_case(result);
     comparison.add(result);
-    output.write(last, sweep.last_results());
+    output.write(i, sweep.last_results());
   };
   loop.finished = tables.finished();
   loop.recall = [&](std::size_t i) -> const Measurement& {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "generate/generate_results.hpp"
-#include "kformer/memory/ledger.hpp"
+#include "kformer/memory/memory_class.hpp"
 
 namespace kformer::drivers {
 

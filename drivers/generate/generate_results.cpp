@@ -20,12 +20,6 @@ double rate(std::int64_t tokens, double seconds) {
   return tokens > 0 && seconds > 0 ? static_cast<double>(tokens) / seconds : none;
 }
 
-std::string text_of(const Sequence& sequence, std::size_t begin, std::size_t end) {
-  std::string text;
-  for (std::size_t i = begin; i < end; ++i) text += sequence.tokens[i].bytes;
-  return text;
-}
-
 Table& declare_cases(ResultFile& file) {
   Table& t = file.table("cases", "case", "generation: a prompt, continued by all rows of a batch together");
   t.column({"op", text, "1", "what was run"});
@@ -104,12 +98,11 @@ Table& declare_logits(ResultFile& file) {
 
 }  // namespace
 
-std::string prompt_text_of(const Sequence& sequence) {
-  return text_of(sequence, 0, static_cast<std::size_t>(sequence.prompt_tokens));
-}
-
 std::string new_text_of(const Sequence& sequence) {
-  return text_of(sequence, static_cast<std::size_t>(sequence.prompt_tokens), sequence.tokens.size());
+  std::string text;
+  for (auto i = static_cast<std::size_t>(sequence.prompt_tokens); i < sequence.tokens.size(); ++i)
+    text += sequence.tokens[i].bytes;
+  return text;
 }
 
 double mean_nll(const Sequence& sequence, std::int64_t first) {

@@ -71,9 +71,7 @@ class GenerateResults {
 /// NaN if there were none.
 double share_of_limit(const Generation& generation);
 
-/// Text of the prompt, and of the new tokens.
-std::string prompt_text_of(const Sequence& sequence);
-/// \copydoc prompt_text_of
+/// Text of the new tokens.
 std::string new_text_of(const Sequence& sequence);
 /// Mean of −log-probability of the tokens from number `first` on; NaN if there are none or one is not known.
 double mean_nll(const Sequence& sequence, std::int64_t first);

@@ -8,7 +8,6 @@
 #include "decks/layer_deck.hpp"
 #include "layer/layer_run.hpp"
 #include "layer/layer_tensors.hpp"
-#include "sweep/check_kernels.hpp"
 #include "sweep/limit_samples.hpp"
 #include "sweep/measurement.hpp"
 #include "sweep/reference_runs.hpp"

@@ -79,14 +79,12 @@ int run_sweep(const LayerSweepDeck& deck, const LlamaConfig& config, const std::
   loop.format = format;
   loop.labels = layer_labels();
   for (const LayerCase& c : cases) loop.points.push_back(layer_point(c));
-  std::size_t last = 0;  // case that ran
   loop.run = [&](std::size_t i, const auto& stop) -> const Measurement& {
-    last = i;
     return result = sweep.run(cases[i], stop);
   };
-  loop.keep = [&] {
+  loop.keep = [&](std::size_t i) {
     tables.add_case(result);
-    output.write(last, sweep.last_results());
+    output.write(i, sweep.last_results());
   };
   loop.finished = tables.finished();
   loop.recall = [&](std::size_t i) -> const Measurement& {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "app/report.hpp"
+
 namespace kformer::drivers {
 
 namespace {

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "app/report.hpp"
 #include "memory/memory_planner.hpp"
 
 namespace kformer::drivers {

@@ -56,27 +56,21 @@ void require_output(const CLI::App& app, const QuantizeOptions& options) {
     if (app.count(option) > 0) throw CLI::ValidationError(option, "needs OUTPUT");
 }
 
-}  // namespace
-
-std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit_code) {
-  ProgramArguments arguments = split_arguments(argc, argv);
-  QuantizeOptions options;
-  options.all = arguments.all;
-  options.kokkos = arguments.kokkos;
-
-  const Formats formats = formats_by_option();
-  const auto spaces = measure::built_spaces();
-
-  CLI::App app{"Converts the matrices of a checkpoint, quantised or dense, and reports the errors.", program};
-  app.footer(std::string(kokkos_help) + exit_code_help);
+// What is chosen by a word.
+struct Words {
   std::string format, embedding = "same", space = "default";
+};
+
+void add_conversion(CLI::App& app, QuantizeOptions& options, Words& words, const Formats& formats) {
   app.add_option("INPUT", options.input, "Safetensors folder or file, GGUF file, or packed checkpoint")
       ->required();
   app.add_option("OUTPUT", options.output,
                  "Folder of the new checkpoint; without it only --adapter-gguf is written");
-  app.add_option("-f,--format", format, "Format of the layer matrices, required with OUTPUT; same: as stored")
+  app.add_option("-f,--format", words.format,
+                 "Format of the layer matrices, required with OUTPUT; same: as stored")
       ->check(CLI::IsMember(names_of(formats)));
-  app.add_option("-e,--embedding", embedding, "Format of the token embedding and of lm_head; same: as stored")
+  app.add_option("-e,--embedding", words.embedding,
+                 "Format of the token embedding and of lm_head; same: as stored")
       ->capture_default_str()
       ->check(CLI::IsMember(names_of(formats)));
   CLI::Option* adapter = app.add_option(
@@ -91,11 +85,13 @@ std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit
       ->needs(adapter)
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t(0), std::int64_t(1) << 20));
-  std::vector<std::string> space_names = spaces;
-  space_names.emplace_back("default");
-  app.add_option("--space", space, "Execution space to convert on")
+}
+
+void add_run(CLI::App& app, QuantizeOptions& options, Words& words, std::vector<std::string> spaces) {
+  spaces.emplace_back("default");
+  app.add_option("--space", words.space, "Execution space to convert on")
       ->capture_default_str()
-      ->check(CLI::IsMember(space_names));
+      ->check(CLI::IsMember(spaces));
   app.add_option("--threads", options.threads, "Host threads; 0: Kokkos default")
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t(0), std::int64_t(1) << 16));
@@ -104,6 +100,9 @@ std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit
   app.add_flag("--overwrite", options.overwrite,
                "Replace the checkpoint in OUTPUT, the result file and the adapter file");
   app.add_flag("-n,--dry-run", options.dry_run, "List what would be converted, and stop");
+}
+
+void add_descriptions(CLI::App& app) {
   app.add_flag_callback(
       "--describe-results",
       [] {
@@ -115,6 +114,24 @@ std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit
   version.pop_back();
   app.set_version_flag("-V,--version", version, "Print version and Kokkos configuration, and stop");
   add_completion(app);
+}
+
+}  // namespace
+
+std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit_code) {
+  ProgramArguments arguments = split_arguments(argc, argv);
+  QuantizeOptions options;
+  options.all = arguments.all;
+  options.kokkos = arguments.kokkos;
+
+  const Formats formats = formats_by_option();
+  const auto spaces = measure::built_spaces();
+  Words words;
+  CLI::App app{"Converts the matrices of a checkpoint, quantised or dense, and reports the errors.", program};
+  app.footer(std::string(kokkos_help) + exit_code_help);
+  add_conversion(app, options, words, formats);
+  add_run(app, options, words, spaces);
+  add_descriptions(app);
   answer_wrong_calls(app);
   try {
     app.parse(arguments.own);
@@ -124,9 +141,9 @@ std::optional<QuantizeOptions> quantize_options(int argc, char** argv, int& exit
     return std::nullopt;
   }
   if (!options.output.has_filename()) options.output = options.output.parent_path();  // "folder/"
-  if (!format.empty()) options.format = formats.at(format);
-  options.embedding = formats.at(embedding);
-  options.space = space == "default" ? spaces.front() : space;
+  if (!words.format.empty()) options.format = formats.at(words.format);
+  options.embedding = formats.at(words.embedding);
+  options.space = words.space == "default" ? spaces.front() : words.space;
   return options;
 }
 

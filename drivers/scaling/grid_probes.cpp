@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "app/ranks.hpp"
 #include "kformer/parallel/pipeline_links.hpp"
 #include "learner/data_parallel.hpp"
 #include "measure/fill.hpp"

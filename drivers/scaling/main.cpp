@@ -9,6 +9,7 @@
 
 #include "app/program.hpp"
 #include "app/ranks.hpp"
+#include "app/report.hpp"
 #include "app/say.hpp"
 #include "app/session.hpp"
 #include "app/stop.hpp"
@@ -109,11 +110,8 @@ GridResult run_grid(ScalingRun& run, const PlanParallelTable& grid, const Scalin
   try {
     return run.run(grid);
   } catch (const std::exception& error) {
-    const auto memory = out_of_memory_text(error);
-    if (!memory || deck.run.on_oom == OnOutOfMemory::abort || ranks.size() > 1) throw;
     GridResult result{.grid = grid};
-    result.measurement.status = CaseStatus::out_of_memory;
-    result.measurement.message = *memory;
+    if (ranks.size() > 1 || !record_out_of_memory(error, deck.run.on_oom, result.measurement)) throw;
     return result;
   }
 }
@@ -128,20 +126,24 @@ void refuse_other_ranks(const FinishedGrids& finished, const ScalingRun& run, co
           file.part_path().string(), grid_name(result.grid)));
 }
 
-int run_grids(const ScalingDeck& deck, const std::string& space, ReportFormat format, ResultFile& file,
-              Ranks& ranks, NoiseWatch& noise) {
-  const StopRequest stop(deck.run.walltime_s);
-  const std::vector<ScalingCase> cases = cases_of(deck);
-  std::FILE* log = log_beside(format);
+Report report_of(const std::vector<ScalingCase>& cases, ReportFormat format) {
   std::vector<std::vector<ReportValue>> points;
   for (const ScalingCase& c : cases)
     points.push_back({text_value(grid_name(c.grid)), count_value(c.grid.ranks())});
-  Report report({format,
+  return Report({format,
                  shows_colour(stdout),
                  {{"grid", "grid", 8, true}, {"ranks", "ranks", 5}},
                  points,
                  scaling_columns(),
                  is_terminal(stdout)});
+}
+
+int run_grids(const ScalingDeck& deck, const std::string& space, ReportFormat format, ResultFile& file,
+              Ranks& ranks, NoiseWatch& noise) {
+  const StopRequest stop(deck.run.walltime_s);
+  const std::vector<ScalingCase> cases = cases_of(deck);
+  std::FILE* log = log_beside(format);
+  Report report = report_of(cases, format);
   ScalingResults tables(file);
   const FinishedGrids finished = finished_grids(tables, cases, file, ranks);
   ScalingRun run(deck, space, ranks);

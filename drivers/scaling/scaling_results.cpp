@@ -26,12 +26,6 @@ double simulated_seconds(const GridResult& result) {
   return result.simulation ? result.simulation->seconds : nan;
 }
 
-// Of a simulated grid beside the first one: simulated, too, if there is a simulation of it on the same machine.
-double seconds_of_first(const GridResult& first) {
-  const double measured = median_of(first);
-  return measured > 0 ? measured : simulated_seconds(first);
-}
-
 void declare_grid(Table& t) {
   t.column({"grid", text, "1", "ranks along data x context x tensor, and pipeline where there are several"});
   t.column({"data", i64, "1", "ranks that share the sequences of a step"});

@@ -244,54 +244,73 @@ StepShape ScalingRun::shape_of(const PlanParallelTable& grid, const RankGrid& ra
           .arrays = trained_arrays(m_space, task)};
 }
 
+namespace {
+
+// What is timed: a training step, or a layer forward and backward.
+class Work {
+ public:
+  Work(ScalingWork what, const std::string& space, const LearnerTask& task,
+       const std::shared_ptr<Ledger>& ledger) {
+    if (what == ScalingWork::step)
+      m_learner = make_learner(space, task, ledger);
+    else
+      m_layer = make_layer_bench(space, task, ledger);
+  }
+
+  void prepare(std::vector<TokenSequence> sequences) {
+    m_sequences = std::move(sequences);
+    if (!m_learner) return;
+    m_learner->initialise(InitTable());
+    m_learner->prepare();
+  }
+
+  void call() {
+    if (m_learner) {
+      static_cast<void>(m_learner->step(m_sequences));
+    } else {
+      m_layer->forward();
+      m_layer->backward();
+    }
+  }
+
+ private:
+  std::unique_ptr<Learner> m_learner;
+  std::unique_ptr<LayerBench> m_layer;
+  std::vector<TokenSequence> m_sequences;
+};
+
+std::string kernels_of(Work& work) {
+  const measure::KernelNames names;
+  work.call();
+  return names.text();
+}
+
+}  // namespace
+
 std::string ScalingRun::timed(const PlanParallelTable& grid, const std::shared_ptr<Communicator>& team) const {
   const RankGrid ranks = grid_of(team, &grid);
   const LearnerTask task = task_of(grid, ranks);
   const StepShape shape = shape_of(grid, ranks, task);
   const bool is_step = m_deck.sweep.what == ScalingWork::step;
-  const auto make = [&](const std::shared_ptr<Ledger>& ledger) {
-    std::pair<std::unique_ptr<Learner>, std::unique_ptr<LayerBench>> made;
-    if (is_step)
-      made.first = make_learner(m_space, task, ledger);
-    else
-      made.second = make_layer_bench(m_space, task, ledger);
-    return made;
-  };
   const auto probes_of = [&](const std::shared_ptr<Ledger>& ledger) {
     return std::make_unique<GridProbes>(m_deck, m_space, grid, ranks, shape, busy_ranks(grid), ledger);
   };
   const auto forecast = Ledger::create(Ledger::Mode::count), besides = Ledger::create(Ledger::Mode::count);
-  make(forecast);
+  Work(m_deck.sweep.what, m_space, task, forecast);
   if (is_step) probes_of(besides);
   const Room room = room_for(*forecast, *besides, *team);
   if (!room.refusal.empty()) return json{{"refusal", room.refusal}}.dump();
 
   const auto ledger = Ledger::create(Ledger::Mode::allocate), probe_ledger = Ledger::create();
-  const auto [learner, layer] = make(ledger);
-  const auto own = random_sequences(m_deck, is_step ? shape.micro_batches * m_deck.batch.micro_batch : 0);
-  if (is_step) {
-    learner->initialise(InitTable());
-    learner->prepare();
-  }
-  const auto call = [&] {
-    if (is_step) {
-      static_cast<void>(learner->step(own));
-    } else {
-      layer->forward();
-      layer->backward();
-    }
-  };
-  const std::string kernels = [&] {
-    const measure::KernelNames names;
-    call();
-    return names.text();
-  }();
+  Work work(m_deck.sweep.what, m_space, task, ledger);
+  work.prepare(random_sequences(m_deck, is_step ? shape.micro_batches * m_deck.batch.micro_batch : 0));
+  const std::string kernels = kernels_of(work);
   const CallCounts before = counts_of(ranks);
   std::int64_t calls = 0;
   double seconds = 0;
   std::vector<std::function<void()>> turns{[&] {
     ++calls;
-    seconds += seconds_of_call(call);
+    seconds += seconds_of_call([&] { work.call(); });
   }};
   std::unique_ptr<GridProbes> probes;
   if (is_step && room.note.empty()) {

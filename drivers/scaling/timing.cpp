@@ -5,6 +5,8 @@
 #include <chrono>
 #include <numeric>
 
+#include "app/ranks.hpp"
+
 namespace kformer::drivers {
 
 namespace {

@@ -4,8 +4,8 @@
 #include <functional>
 #include <vector>
 
-#include "app/ranks.hpp"
 #include "decks/engine/deck.hpp"
+#include "kformer/parallel/communicator.hpp"
 #include "measure/timing_samples.hpp"
 
 namespace kformer::drivers {

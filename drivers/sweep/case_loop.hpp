@@ -26,8 +26,8 @@ struct CaseLoop {
   /// Runs case `i`; `stop` is called between samples. The result lives until the next call.
   /// \throws OutOfMemory if that ends the run
   std::function<const Measurement&(std::size_t i, const std::function<bool()>& stop)> run;
-  /// Records the last case.
-  std::function<void()> keep;
+  /// Records case `i`, the last that ran.
+  std::function<void(std::size_t i)> keep;
   std::size_t finished = 0;  ///< cases that an interrupted run has recorded
   /// What it measured in one of them. The result lives until the next call.
   std::function<const Measurement&(std::size_t i)> recall;

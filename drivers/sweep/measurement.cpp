@@ -36,6 +36,15 @@ double run_once(Run& run, Direction direction) {
 
 }  // namespace
 
+bool record_out_of_memory(const std::exception& error, OnOutOfMemory on_oom, Measurement& measurement) {
+  const auto memory = out_of_memory_text(error);
+  if (!memory) return false;
+  if (on_oom == OnOutOfMemory::abort) throw OutOfMemory(*memory);
+  measurement.status = CaseStatus::out_of_memory;
+  measurement.message = *memory;
+  return true;
+}
+
 void record_failure(OnOutOfMemory on_oom, Measurement& measurement, const std::function<void()>& run) {
   const auto ended = [&](CaseStatus status, const std::string& message) {
     measurement.status = status;
@@ -46,9 +55,7 @@ void record_failure(OnOutOfMemory on_oom, Measurement& measurement, const std::f
   } catch (const NotSupported& error) {
     ended(CaseStatus::unsupported, error.what());
   } catch (const std::exception& error) {
-    const auto memory = out_of_memory_text(error);
-    if (memory && on_oom == OnOutOfMemory::abort) throw OutOfMemory(*memory);
-    ended(memory ? CaseStatus::out_of_memory : CaseStatus::error, memory.value_or(error.what()));
+    if (!record_out_of_memory(error, on_oom, measurement)) ended(CaseStatus::error, error.what());
   }
 }
 

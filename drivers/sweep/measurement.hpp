@@ -73,6 +73,10 @@ struct MeasuringPlan {
   std::function<measure::CaseLimits()> limits = nullptr;  ///< called before and after the case
 };
 
+/// Whether `error` is a lack of memory, which is then written into `measurement`.
+/// \throws OutOfMemory if it is and `on_oom` says abort
+bool record_out_of_memory(const std::exception& error, OnOutOfMemory on_oom, Measurement& measurement);
+
 /// Calls `run` and, if that throws, writes into `measurement` how the case ended.
 /// \throws OutOfMemory if `on_oom` says abort
 void record_failure(OnOutOfMemory on_oom, Measurement& measurement, const std::function<void()>& run);

@@ -36,13 +36,6 @@ double value_of(std::uint16_t bits) {
   return sign * std::ldexp(mantissa + (1 << m), exponent - bias - m);
 }
 
-template <class T>
-T from_bits(unsigned bits) {
-  T value;
-  value.bits = static_cast<std::uint16_t>(bits);
-  return value;
-}
-
 /// The bits of infinity.
 template <class T>
 constexpr unsigned infinity_bits = ((1u << Format<T>::exponent_bits) - 1) << Format<T>::mantissa_bits;

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "kformer/model/llama_model.hpp"
+#include "model/adapter_layers.hpp"
 #include "model/booked_memory.hpp"
-#include "model/layer_run.hpp"
 #include "support/errors.hpp"
 
 namespace kformer::Testing {
@@ -79,27 +79,13 @@ std::vector<double> ones_left(std::int64_t rows, std::int64_t columns, const kfo
   return left.template read<double>().values();
 }
 
-template <class T>
-void check_case(LayerShape shape) {
-  const LayerInputs inputs = dropped_inputs(shape, 3).template rounded<T>();
-  const auto expected = inputs.template reference<naive_t<T>, T>();
-  LayerUnderTest<T> run(inputs, AttentionAlgorithm::flash);
-  run.layer().set_dropout(draw, layer_number);
-  run.forward();
-  run.backward();
-  check_close("y", run.y(), expected.y);
-  check_close("dx", run.dx(), expected.dx);
-  for (const Parameter& p : run.layer().adapters())
-    check_close<compute_t<T>>(p.name, run.template gradient<oracle_t<T>>(p), expected.gradients.at(p.name));
-  BOOST_TEST(run.guards_intact());
-}
-
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(adapter_dropout)
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_references, T, Scalars) {
-  for (const LayerShape shape : {LayerShape{3, 7}, LayerShape{1, 33}}) check_case<T>(shape);
+  for (const LayerShape shape : {LayerShape{3, 7}, LayerShape{1, 33}})
+    check_dropped_layer<T>(dropped_inputs(shape, 3).template rounded<T>(), draw, layer_number);
 }
 
 BOOST_AUTO_TEST_CASE(the_mask_is_that_of_the_second_generator) {

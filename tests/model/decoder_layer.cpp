@@ -3,6 +3,7 @@
 
 #include "model/booked_memory.hpp"
 #include "model/layer_run.hpp"
+#include "model/small_layer.hpp"
 #include "support/distance.hpp"
 #include "support/errors.hpp"
 #include "support/gradient_check.hpp"
@@ -16,14 +17,6 @@ struct Case {
   LlamaConfig config;
   LayerShape shape;
 };
-
-LlamaConfig small_config() {
-  return {.hidden_size = 56,
-          .intermediate_size = 75,
-          .num_attention_heads = 4,
-          .num_key_value_heads = 2,
-          .head_dim = 8};
-}
 
 std::vector<Case> cases() {
   const auto with = [](auto change) {

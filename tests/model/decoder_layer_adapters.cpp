@@ -3,8 +3,9 @@
 #include <set>
 
 #include "kformer/model/decoder_layer.hpp"
+#include "model/adapter_layers.hpp"
 #include "model/booked_memory.hpp"
-#include "model/layer_run.hpp"
+#include "model/small_layer.hpp"
 
 namespace kformer::Testing {
 namespace {
@@ -15,21 +16,6 @@ struct Case {
   LayerShape shape;
   LoraConfig lora;
 };
-
-LlamaConfig small_config() {
-  return {.hidden_size = 56,
-          .intermediate_size = 75,
-          .num_attention_heads = 4,
-          .num_key_value_heads = 2,
-          .head_dim = 8};
-}
-
-/// The same adapter on some projections.
-LoraConfig lora_on(std::initializer_list<Projection> targets, LoraTarget target) {
-  LoraConfig lora;
-  for (const Projection p : targets) lora[p] = target;
-  return lora;
-}
 
 std::vector<Case> cases() {
   LlamaConfig biased = small_config(), normed = small_config();
@@ -68,47 +54,9 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_references, T, Scalars) {
   }
 }
 
-// dA = s Bᵀ dW and dB = s dW Aᵀ, with dW the gradient of the dense layer whose weights are W + s B A.
 BOOST_AUTO_TEST_CASE(gradients_are_those_of_the_merged_layer) {
-  for (const Case& c : cases()) BOOST_TEST_CONTEXT(c.name) {
-      const LayerInputs inputs = LayerInputs::random(c.config, c.shape, 4, c.lora);
-      LayerInputs merged = LayerInputs::random(c.config, c.shape, 4);
-      merged.x = inputs.x, merged.dy = inputs.dy;
-      for (auto& [name, w] : merged.weights) {
-        w = inputs.weights.at(name);
-        const std::string map = name.substr(0, name.rfind('.'));
-        if (!name.ends_with(".weight") || !inputs.weights.contains(map + ".lora_A.weight")) continue;
-        const auto &a = inputs.weights.at(map + ".lora_A.weight"),
-                   &b = inputs.weights.at(map + ".lora_B.weight");
-        const double scale = scale_of(c.lora, map);
-        for (std::int64_t o = 0; o < w.extent(0); ++o)
-          for (std::int64_t i = 0; i < w.extent(1); ++i)
-            for (std::int64_t k = 0; k < a.extent(0); ++k) w(o, i) += scale * b(o, k) * a(k, i);
-      }
-      LayerUnderTest<double> run(inputs, AttentionAlgorithm::flash), dense(merged, AttentionAlgorithm::flash);
-      for (auto* layer : {&run, &dense}) layer->forward(), layer->backward();
-      check_equal("y", run.y().read<double>(), dense.y().read<double>());
-      check_equal("dx", run.dx().read<double>(), dense.dx().read<double>());
-      NamedTensors<double> dw;
-      for (const Parameter& p : dense.layer().parameters()) dw[p.name] = dense.gradient<double>(p);
-      for (const Parameter& p : run.layer().adapters()) {
-        const std::string map = p.name.substr(0, p.name.find(".lora_"));
-        const auto &a = inputs.weights.at(map + ".lora_A.weight"),
-                   &b = inputs.weights.at(map + ".lora_B.weight");
-        const auto& d = dw.at(map + ".weight");
-        const double scale = scale_of(c.lora, map);
-        const auto found = run.gradient<double>(p);
-        HostTensor<double> expected({found.extent(0), found.extent(1)});
-        for (std::int64_t o = 0; o < d.extent(0); ++o)
-          for (std::int64_t i = 0; i < d.extent(1); ++i)
-            for (std::int64_t k = 0; k < a.extent(0); ++k)
-              if (p.name.ends_with("lora_A.weight"))
-                expected(k, i) += scale * b(o, k) * d(o, i);
-              else
-                expected(o, k) += scale * d(o, i) * a(k, i);
-        check_equal(p.name, found, expected);
-      }
-    }
+  for (const Case& c : cases())
+    BOOST_TEST_CONTEXT(c.name) check_against_merged(LayerInputs::random(c.config, c.shape, 4, c.lora));
 }
 
 // B = 0, as training starts.

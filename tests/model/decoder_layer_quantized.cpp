@@ -3,8 +3,9 @@
 
 #include <set>
 
+#include "model/adapter_layers.hpp"
 #include "model/booked_memory.hpp"
-#include "model/layer_run.hpp"
+#include "model/small_layer.hpp"
 #include "support/errors.hpp"
 
 namespace kformer::Testing {
@@ -18,26 +19,12 @@ struct Case {
   WeightFormats formats;
 };
 
-LlamaConfig small_config() {
-  return {.hidden_size = 56,
-          .intermediate_size = 75,
-          .num_attention_heads = 4,
-          .num_key_value_heads = 2,
-          .head_dim = 8};
-}
-
 /// All projections in one format.
 WeightFormats all_in(QuantizedFormat format) {
   WeightFormats formats;
   for (std::size_t p = 0; p < names_of<Projection>.size(); ++p)
     formats[projection_weight_name(static_cast<Projection>(p))] = format;
   return formats;
-}
-
-LoraConfig lora_on(std::initializer_list<Projection> targets, LoraTarget target) {
-  LoraConfig lora;
-  for (const Projection p : targets) lora[p] = target;
-  return lora;
 }
 
 std::vector<Case> cases() {
@@ -85,60 +72,12 @@ LayerInputs inputs_of(const Case& c, unsigned seed) {
   return inputs;
 }
 
-/// The dense layer whose weights are W + s B A, with W the values of the blocks.
-LayerInputs merged(const LayerInputs& inputs) {
-  LayerInputs dense{inputs.config, inputs.shape, {}, inputs.x, inputs.dy};
-  for (const auto& [name, weight] : inputs.weights) {
-    if (name.find(".lora_") != name.npos) continue;
-    auto& w = dense.weights[name] = weight;
-    const std::string map = name.substr(0, name.rfind('.'));
-    if (!name.ends_with(".weight") || !inputs.weights.contains(map + ".lora_A.weight")) continue;
-    const auto &a = inputs.weights.at(map + ".lora_A.weight"), &b = inputs.weights.at(map + ".lora_B.weight");
-    for (std::int64_t o = 0; o < w.extent(0); ++o)
-      for (std::int64_t i = 0; i < w.extent(1); ++i)
-        for (std::int64_t k = 0; k < a.extent(0); ++k)
-          w(o, i) += scale_of(inputs.lora, map) * b(o, k) * a(k, i);
-  }
-  return dense;
-}
-
-/// dA = s Bᵀ dW or dB = s dW Aᵀ.
-HostTensor<double> adapter_gradient(const LayerInputs& inputs, const std::string& name,
-                                    const HostTensor<double>& dw) {
-  const std::string map = name.substr(0, name.find(".lora_"));
-  const auto &a = inputs.weights.at(map + ".lora_A.weight"), &b = inputs.weights.at(map + ".lora_B.weight");
-  const double scale = scale_of(inputs.lora, map);
-  const bool of_a = name.ends_with("lora_A.weight");
-  HostTensor<double> d({of_a ? a.extent(0) : b.extent(0), of_a ? a.extent(1) : b.extent(1)});
-  for (std::int64_t o = 0; o < dw.extent(0); ++o)
-    for (std::int64_t i = 0; i < dw.extent(1); ++i)
-      for (std::int64_t k = 0; k < a.extent(0); ++k)
-        if (of_a)
-          d(k, i) += scale * b(o, k) * dw(o, i);
-        else
-          d(o, k) += scale * dw(o, i) * a(k, i);
-  return d;
-}
-
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(decoder_layer_quantized)
 
 BOOST_AUTO_TEST_CASE(gradients_are_those_of_the_dense_layer) {
-  for (const Case& c : cases()) BOOST_TEST_CONTEXT(c.name) {
-      const LayerInputs inputs = inputs_of(c, 4);
-      LayerUnderTest<double> run(inputs, AttentionAlgorithm::flash),
-          dense(merged(inputs), AttentionAlgorithm::flash);
-      for (auto* layer : {&run, &dense}) layer->forward(), layer->backward();
-      check_equal("y", run.y().read<double>(), dense.y().read<double>());
-      check_equal("dx", run.dx().read<double>(), dense.dx().read<double>());
-      NamedTensors<double> dw;
-      for (const Parameter& p : dense.layer().parameters()) dw[p.name] = dense.gradient<double>(p);
-      for (const Parameter& p : run.layer().adapters())
-        check_equal(
-            p.name, run.gradient<double>(p),
-            adapter_gradient(inputs, p.name, dw.at(p.name.substr(0, p.name.find(".lora_")) + ".weight")));
-    }
+  for (const Case& c : cases()) BOOST_TEST_CONTEXT(c.name) check_against_merged(inputs_of(c, 4));
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_references, T, Scalars) {

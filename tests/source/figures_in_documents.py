@@ -33,6 +33,12 @@ def shares_in(line):
     return [float(share) for share in SHARE.findall(line)]
 
 
+def recorded_runs():
+    """The rows of the table of planted faults (faults run, killed, survived), and the last one, which adds them up."""
+    *runs, total = [row for row in rows(text_of("mutants.md")) if len(row) == 6 and len(numbers(row)) == 3]
+    return runs, total
+
+
 class FiguresInDocuments(unittest.TestCase):
     def test_shares_are_told_from_reductions(self):
         self.assertEqual(shares_in("| −69 % | 71, 106.5 % | 2.9 × | 82.7 % |"), [71, 106.5, 82.7])
@@ -58,10 +64,14 @@ class FiguresInDocuments(unittest.TestCase):
         self.assertIn(f"none of {two_runs + earlier:,} tensors", text)
 
     def test_what_was_killed_names_a_commit(self):
-        results = text_of("mutants.md").partition("## Results")[2]
-        paragraphs = [part for part in re.split(r"\n\n+", results) if "killed" in part and not part.startswith("|")]
-        self.assertGreater(len(paragraphs), 10)
-        self.assertEqual([part for part in paragraphs if not commits_in(part)], [])
+        runs, _ = recorded_runs()
+        self.assertGreater(len(runs), 20)
+        self.assertEqual([run for run in runs if not commits_in(run[0])], [])
+
+    def test_runs_of_faults_add_up(self):
+        runs, total = recorded_runs()
+        self.assertEqual([run for run in runs if numbers(run)[0] != sum(numbers(run)[1:])], [])
+        self.assertEqual(numbers(total), [sum(column) for column in zip(*map(numbers, runs))])
 
 
 if __name__ == "__main__":

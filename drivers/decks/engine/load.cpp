@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "decks/engine/common_tables.hpp"
-#include "decks/engine/limits.hpp"
 #include "decks/engine/parse.hpp"
 #include "io/schema/read_file.hpp"
 #include "io/schema/reader.hpp"
