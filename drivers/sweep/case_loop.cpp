@@ -9,21 +9,37 @@
 #include <set>
 
 #include "app/command_line.hpp"
+#include "app/memory/scratch.hpp"
 #include "app/say.hpp"
 #include "app/stop.hpp"
 #include "kformer/core/error.hpp"
 #include "measure/allocation_witness.hpp"
+#include "sweep/check_kernels.hpp"
 #include "sweep/measurement_report.hpp"
 #include "sweep/measurement_tables.hpp"
 #include "sweep/noise.hpp"
 
 namespace kformer::drivers {
 
+namespace {
+
+// On the spaces of the cases, and on those of their checks.
+std::size_t reserve_scratch_of(const CaseLoop& loop) {
+  std::set<std::string> spaces;
+  for (const std::string& space : loop.spaces) spaces.insert({space, reference_space(space)});
+  std::size_t bytes = 0;
+  for (const std::string& space : spaces) bytes += reserve_scratch(space, loop.scratch_per_thread);
+  return bytes;
+}
+
+}  // namespace
+
 int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& profile, ResultFile& file) {
   if (loop.finished > loop.spaces.size())
     throw FileError(fmt::format("'{}' cannot be continued: it has {} cases, and the deck {}",
                                 file.part_path().string(), loop.finished, loop.spaces.size()));
   if (profile.memory == MemoryProfile::peak) measure::AllocationWitness::install();
+  const std::size_t scratch = reserve_scratch_of(loop);
   const StopRequest stop(run.walltime_s);
   const auto stopping = [&] { return stop.reason().has_value(); };
   std::FILE* log = log_beside(loop.format);
@@ -85,6 +101,7 @@ int run_cases(const CaseLoop& loop, const RunTable& run, const ProfileTable& pro
   fmt::print("{}", report.end());
   say(log, "\n");
   if (check_bytes > 0) say(log, "checks: up to {} after a case, not in its peak\n", format_bytes(check_bytes));
+  say(log, "{}", scratch_text(scratch));
   if (!stopped) say(log, "{}", noise.end());
   loop.finish(log);
   if (stopped || out_of_memory) {
