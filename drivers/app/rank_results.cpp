@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "app/memory/scratch.hpp"
 #include "measure/process/process_memory.hpp"
 
 namespace kformer::drivers {
@@ -28,6 +29,7 @@ Table& declare_ranks(ResultFile& file) {
   t.column({"peak_bytes", u64, "byte", "the most that was booked", "memory_class"});
   t.column({"predicted_total_bytes", u64, "byte", "of all classes together, at the worst moment"});
   t.column({"peak_total_bytes", u64, "byte", "of all classes together, at the worst moment"});
+  t.column(scratch_column());
   t.column({"process_peak_bytes", u64, "byte", "most resident memory of the process, by the system"});
   return t;
 }
@@ -57,13 +59,15 @@ std::string text_of(std::span<const Communicator* const> own) {
 RankResults::RankResults(ResultFile& file)
     : m_memory(declare_ranks(file)), m_communication(declare_communication(file)) {}
 
-void RankResults::add_memory(Ranks& ranks, const Ledger& forecast, const Ledger& ledger) {
+void RankResults::add_memory(Ranks& ranks, const std::string& space, const Ledger& forecast,
+                             const Ledger& ledger) {
   std::vector<double> own;
   for (const Ledger* of : {&forecast, &ledger}) {
     for (int c = 0; c < memory_classes; ++c)
       own.push_back(static_cast<double>(of->peak(static_cast<MemoryClass>(c))));
     own.push_back(static_cast<double>(of->peak_total()));
   }
+  own.push_back(static_cast<double>(reserved_scratch(space)));
   own.push_back(static_cast<double>(measure::process_memory().peak));
   const auto all = ranks.gather(own, "memory");
   auto next = all.begin();
@@ -77,11 +81,12 @@ void RankResults::add_memory(Ranks& ranks, const Ledger& forecast, const Ledger&
     const auto predicted = by_class();
     const std::uint64_t predicted_total = bytes();
     const auto peak = by_class();
-    const std::uint64_t peak_total = bytes(), process = bytes();
+    const std::uint64_t peak_total = bytes(), scratch = bytes(), process = bytes();
     m_memory.append({{"predicted_bytes", predicted},
                      {"peak_bytes", peak},
                      {"predicted_total_bytes", predicted_total},
                      {"peak_total_bytes", peak_total},
+                     {"scratch_bytes", scratch},
                      {"process_peak_bytes", process}});
   }
 }

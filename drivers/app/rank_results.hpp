@@ -20,7 +20,8 @@ class RankResults {
   /// Declares them.
   explicit RankResults(ResultFile& file);
   /// The rows of /memory/ranks: what each rank was to need, and needed. All ranks call it.
-  void add_memory(Ranks& ranks, const Ledger& forecast, const Ledger& ledger);
+  /// \param space execution space of this rank
+  void add_memory(Ranks& ranks, const std::string& space, const Ledger& forecast, const Ledger& ledger);
   /// The rows of /communication: what each rank sent. All ranks call it.
   /// \param own communicators of this rank
   void add_communication(Ranks& ranks, std::span<const Communicator* const> own);

@@ -90,7 +90,7 @@ void AttentionResults::add_case(const AttentionResult& result) {
                                  {"mean_abs_err", result.mean_abs_err}};
   if (median > 0) cells.push_back({"share_of_fma_peak", result.flops / median / result.limits.flop_rate});
   std::ranges::move(shape_cells(p, query_length(p)), std::back_inserter(cells));
-  std::ranges::move(measured_cells(result), std::back_inserter(cells));
+  std::ranges::move(measured_cells(result, p.execution_space), std::back_inserter(cells));
   m_cases.append(cells);
   m_measurements.add_case(result, p.execution_space);
   m_file.checkpoint();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "app/memory/scratch.hpp"
 #include "app/say.hpp"
 #include "app/session.hpp"
 #include "app/stop.hpp"
@@ -85,6 +86,9 @@ int run_sweep(const AttentionCompareDeck& deck, const std::optional<AttentionTen
   for (const AttentionCase& c : cases) loop.spaces.push_back(c.execution_space);
   loop.name = [&](std::size_t i) { return name_of_case(cases[i]); };
   loop.add_machine = [&](const auto& space, const auto& limits) { tables.add_machine(space, limits); };
+  for (const AttentionCase& c : cases)
+    loop.scratch_per_thread = std::max(
+        loop.scratch_per_thread, scratch_per_thread(std::max(c.head_dim, c.v_head_dim), c.num_key_value_heads));
   loop.format = format;
   loop.labels = attention_labels();
   for (const AttentionCase& c : cases) loop.points.push_back(attention_point(c));

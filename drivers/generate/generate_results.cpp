@@ -189,7 +189,7 @@ void GenerateResults::add(const GenerationLabel& label, const Generation& g) {
   const std::int64_t prompt_tokens = g.sequences.empty() ? 0 : g.sequences.front().prompt_tokens;
   for (std::size_t row = 0; row < g.sequences.size(); ++row)
     add_sequence(label, g.sequences[row], static_cast<std::int64_t>(row));
-  std::vector<Table::Cell> cells = outcome_cells(m);
+  std::vector<Table::Cell> cells = outcome_cells(m, m_space);
   cells.insert(cells.end(), {{"op", "generate"},
                              {"prompt", label.prompt},
                              {"repeat", label.repeat},

@@ -113,12 +113,19 @@ std::size_t GenerationPlan::tokens_of(const PromptTable& prompt) const {
   }
 }
 
+std::size_t GenerationPlan::scratch_per_thread() const {
+  return drivers::scratch_per_thread(m_task.config, !m_task.decoder.formats.empty());
+}
+
 void GenerationPlan::require_memory(const std::optional<std::size_t>& available) const {
-  if (available && m_forecast->peak_total() > *available)
-    throw OutOfMemory(
-        fmt::format("kformer-generate: the run needs {}, but only {} is available; reduce "
-                    "generate.batch, generate.max_seq_len or generate.prefill_chunk",
-                    format_bytes(m_forecast->peak_total()), format_bytes(*available)));
+  const std::size_t beside = scratch(), needed = m_forecast->peak_total() + beside;
+  if (!available || needed <= *available) return;
+  const std::string kernels =
+      beside > 0 ? fmt::format(", of which {} are scratch memory of kernels,", format_bytes(beside)) : ",";
+  throw OutOfMemory(
+      fmt::format("kformer-generate: the run needs {}{} but only {} is available; reduce generate.batch, "
+                  "generate.max_seq_len, generate.prefill_chunk or run.threads",
+                  format_bytes(needed), kernels, format_bytes(*available)));
 }
 
 std::string GenerationPlan::note() const {
@@ -138,9 +145,11 @@ std::string GenerationPlan::text() const {
   text += fmt::format("sequences  at most {} tokens of {}\n", m_task.decoder.max_positions,
                       m_task.config.max_position_embeddings);
   const auto available = measure::memory_available(m_space);
-  return text + fmt::format("memory     {} ({}){}\n", format_bytes(m_forecast->peak_total()),
-                            classes_text(peaks_of(*m_forecast)),
-                            available ? fmt::format(" of {}", format_bytes(*available)) : std::string());
+  text += fmt::format("memory     {} ({}){}\n", format_bytes(m_forecast->peak_total()),
+                      classes_text(peaks_of(*m_forecast)),
+                      available ? fmt::format(" of {}", format_bytes(*available)) : std::string());
+  if (scratch() > 0) text += fmt::format("scratch    {} of the kernels, beside it\n", format_bytes(scratch()));
+  return text;
 }
 
 std::array<std::size_t, memory_classes> peaks_of(const Ledger& ledger) {

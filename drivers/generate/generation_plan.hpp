@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "app/memory/scratch.hpp"
 #include "decks/generate_deck.hpp"
 #include "generate/prompt_encoder.hpp"
 #include "kformer/io/checkpoint.hpp"
@@ -34,8 +35,11 @@ class GenerationPlan {
   /// The memory that it will take.
   const std::shared_ptr<const Ledger>& forecast() const { return m_forecast; }
 
+  /// Bytes of scratch memory that each thread needs.
+  std::size_t scratch_per_thread() const;
+
   /// \param available bytes that this rank may take, or nothing if the system does not tell
-  /// \throws OutOfMemory if the forecast is more
+  /// \throws OutOfMemory if the forecast and scratch memory are more
   void require_memory(const std::optional<std::size_t>& available) const;
   /// What is legal but perhaps not meant: a sentence, or nothing.
   std::string note() const;
@@ -45,6 +49,7 @@ class GenerationPlan {
 
  private:
   std::int64_t longest_prompt() const;
+  std::size_t scratch() const { return forecast_scratch(m_space, scratch_per_thread()); }
   std::size_t tokens_of(const PromptTable& prompt) const;
 
   const GenerateDeck& m_deck;

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <set>
 #include <utility>
 
+#include "app/memory/scratch.hpp"
 #include "app/rank_results.hpp"
 #include "app/say.hpp"
 #include "app/session.hpp"
@@ -18,6 +20,7 @@
 #include "language_model/model_files.hpp"
 #include "measure/allocation_witness.hpp"
 #include "measure/spaces.hpp"
+#include "sweep/check_kernels.hpp"
 #include "sweep/limit_samples.hpp"
 #include "sweep/noise.hpp"
 
@@ -47,6 +50,14 @@ std::shared_ptr<Communicator> tensor_ranks(const GenerateDeck& deck, const Ranks
   return size > 1 ? std::make_shared<LoneCommunicator>(size - 1, size) : nullptr;
 }
 
+// On the space of the run, and on that of its check.
+std::size_t reserve_scratch_of(const GenerationPlan& plan, const std::string& space) {
+  std::size_t bytes = 0;
+  for (const std::string& one : std::set{space, reference_space(space)})
+    bytes += reserve_scratch(one, plan.scratch_per_thread());
+  return bytes;
+}
+
 int run_deck(const GenerateDeck& deck, const std::string& space, ResultFile& file, Ranks& ranks) {
   if (deck.profile.memory == MemoryProfile::peak) measure::AllocationWitness::install();
   const StopRequest stop(deck.run.walltime_s);
@@ -54,6 +65,7 @@ int run_deck(const GenerateDeck& deck, const std::string& space, ResultFile& fil
   // Before the machine is measured, which takes longer.
   GenerationPlan plan(deck, space, tensor_ranks(deck, ranks));
   plan.require_memory(ranks.free_memory(space));
+  const std::size_t scratch = reserve_scratch_of(plan, space);
   std::FILE* const log = log_of(ranks);
   if (const std::string note = plan.note(); !note.empty()) say(log, "note: {}\n", note);
   GenerateResults results(file, deck, space);
@@ -76,10 +88,11 @@ int run_deck(const GenerateDeck& deck, const std::string& space, ResultFile& fil
                   .log = log};
   if (loop.together)
     loop.finish = [&] {
-      rank_results.add_memory(ranks, *forecast, *ledger);
+      rank_results.add_memory(ranks, space, *forecast, *ledger);
       rank_results.add_communication(ranks, std::array<const Communicator*, 1>{ranks.world().get()});
     };
   const int code = run_prompts(loop, file);
+  say(log, "{}", scratch_text(scratch));
   // Several ranks are a load for each other.
   if (code == exit_ok && ranks.size() == 1) say(log, "{}", noise.end());
   // A rank that fails ends the others, also the one that writes.

@@ -52,7 +52,7 @@ void LayerResults::add_case(const CaseResult& result) {
                                  {"hidden_size", m_config.hidden_size},
                                  {"intermediate_size", m_config.intermediate_size},
                                  {"window", m_config.sliding_window}};
-  std::ranges::move(measured_cells(result), std::back_inserter(cells));
+  std::ranges::move(measured_cells(result, p.execution_space), std::back_inserter(cells));
   cells.insert(cells.end(), {{"loss_scale", result.loss_scale},
                              {"gradient_norm", result.gradient_norm},
                              {"skipped_steps", result.skipped_steps}});

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "app/memory/scratch.hpp"
 #include "app/session.hpp"
 #include "app/stop.hpp"
 #include "decks/models/model_calls.hpp"
@@ -76,6 +77,7 @@ int run_sweep(const LayerSweepDeck& deck, const LlamaConfig& config, const std::
   for (const LayerCase& c : cases) loop.spaces.push_back(c.execution_space);
   loop.name = [&](std::size_t i) { return name_of_case(cases[i]); };
   loop.add_machine = [&](const auto& space, const auto& limits) { tables.add_machine(space, limits); };
+  loop.scratch_per_thread = scratch_per_thread(config, false);
   loop.format = format;
   loop.labels = layer_labels();
   for (const LayerCase& c : cases) loop.points.push_back(layer_point(c));

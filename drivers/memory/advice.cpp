@@ -70,9 +70,11 @@ std::string context_note(const std::vector<PlannedCase>& cases, std::int64_t lon
       context, longest);
 }
 
-std::string not_counted(bool training) {
-  return fmt::format("not counted: the program's code, Kokkos, buffers of underlying libraries{}\n",
-                     training ? ", data on the host" : "");
+std::string not_counted(bool training, std::size_t scratch) {
+  return fmt::format(
+      "not counted: {}the program's code, Kokkos, buffers of underlying libraries{}\n",
+      scratch > 0 ? fmt::format("{} of scratch for kernels on as many threads, ", format_bytes(scratch)) : "",
+      training ? ", data on the host" : "");
 }
 
 }  // namespace kformer::drivers

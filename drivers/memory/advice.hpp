@@ -19,6 +19,7 @@ std::string context_note(const std::vector<PlannedCase>& cases, std::int64_t lon
 
 /// What the bytes of a plan leave out, in one sentence.
 /// \param training whether a case trains
-std::string not_counted(bool training);
+/// \param scratch  bytes of scratch memory
+std::string not_counted(bool training, std::size_t scratch);
 
 }  // namespace kformer::drivers

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "app/memory/scratch.hpp"
 #include "decks/train/parallel_checks.hpp"
 #include "kformer/load/llama_config.hpp"
 #include "kformer/load/load_weights.hpp"
@@ -38,8 +39,8 @@ class DeckPlanner final : public MemoryPlanner {
   }
 
   MemoryForecast forecast(const MemoryCase& point, std::optional<std::size_t> limit) override {
-    return point.purpose == PlanPurpose::train ? training(point, limit)
-                                               : counted(*generation(point), point.execution_space);
+    if (point.purpose == PlanPurpose::train) return training(point, limit);
+    return counted(*generation(point), point, formats(point.weights));
   }
 
   // Ranks that divide the tokens have two chunks each; a prompt needs room before its completion.
@@ -104,12 +105,14 @@ class DeckPlanner final : public MemoryPlanner {
     return {ContextExchange::all_gather, ContextExchange::ring};
   }
 
-  static MemoryForecast counted(const Ledger& ledger, const std::string& space) {
+  MemoryForecast counted(const Ledger& ledger, const MemoryCase& point, const WeightFormats& formats) const {
+    const std::string& space = point.execution_space;
     MemoryForecast forecast;
     for (int c = 0; c < memory_classes; ++c)
       forecast.bytes[static_cast<std::size_t>(c)] = ledger.peak(static_cast<MemoryClass>(c));
     forecast.total = ledger.peak_total();
     forecast.bytes_in_space = ledger.peak_in(measure::memory_space_of(space));
+    forecast.scratch = forecast_scratch(space, scratch_per_thread(m_config, !formats.empty()));
     return forecast;
   }
 
@@ -149,7 +152,7 @@ class DeckPlanner final : public MemoryPlanner {
     const LearnerTask task = task_of(point);
     const MemoryDecision decision =
         decision_of(point, task, m_deck.parallel ? &*m_deck.parallel : nullptr, limit);
-    MemoryForecast forecast = counted(*decision.forecast, point.execution_space);
+    MemoryForecast forecast = counted(*decision.forecast, point, task.trainer.layer.formats);
     forecast.schedule = schedule_text(decision.schedule);
     // Ranks that divide the model or its tokens divide both.
     const PlanParallelTable grid = m_deck.parallel.value_or(PlanParallelTable());

@@ -21,6 +21,7 @@ struct MemoryForecast {
   std::size_t total = 0;                            ///< peak bytes of all classes together
   std::size_t bytes_in_space = 0;  ///< peak bytes in the memory of the execution space, which limits are for
   std::string schedule;            ///< in training: what layers keep, in words
+  std::size_t scratch = 0;         ///< bytes of scratch memory with as many threads, in none of these
   double recompute_share = 0;      ///< estimated time of recomputation over forward and backward
 };
 

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "app/command_line.hpp"
+#include "app/memory/scratch.hpp"
 #include "app/say.hpp"
 #include "measure/memory_available.hpp"
 #include "memory/advice.hpp"
@@ -49,6 +50,7 @@ Table& declare_cases(ResultFile& file) {
   for (const auto& [name, memory_class] : columns_of_classes)
     t.column({name, u64, "byte", fmt::format("peak bytes of {}", to_string(memory_class))});
   t.column({"predicted_bytes", u64, "byte", "peak bytes of all classes together"});
+  t.column(scratch_column());
   t.column({"available_bytes", f64, "byte", "available bytes; NaN if the system does not report them"});
   t.column(
       {"fits", flag, "1", "whether the peak in the memory of the execution space fits", "", {"no", "yes"}});
@@ -153,6 +155,7 @@ void PlanResults::add(const PlannedCase& c) {
                                  {"batch", p.batch},
                                  {"context", p.context},
                                  {"predicted_bytes", std::uint64_t(c.forecast.total)},
+                                 {"scratch_bytes", std::uint64_t(c.forecast.scratch)},
                                  {"fits", c.unsupported.empty() && c.fits()},
                                  {"largest_context", c.largest_context},
                                  {"largest_batch", c.largest_batch},
@@ -202,8 +205,10 @@ int run_plan(MemoryPlanner& planner, const MemoryPlanDeck& deck, const std::vect
   }
   const bool training =
       std::ranges::any_of(cases, [](const MemoryCase& c) { return c.purpose == PlanPurpose::train; });
+  std::size_t scratch = 0;
+  for (const PlannedCase& c : all) scratch = std::max(scratch, c.forecast.scratch);
   const std::string notes =
-      advice(all) + context_note(all, planner.model().max_position_embeddings) + not_counted(training);
+      advice(all) + context_note(all, planner.model().max_position_embeddings) + not_counted(training, scratch);
   say(log, "{}{}", prose(log, notes), grid_texts);
   file.finish();
   say(log, "results: {}\n", file.path().string());

@@ -7,12 +7,14 @@
 #include <ranges>
 #include <vector>
 
+#include "app/memory/scratch.hpp"
 #include "app/program.hpp"
 #include "app/ranks.hpp"
 #include "app/report.hpp"
 #include "app/say.hpp"
 #include "app/session.hpp"
 #include "app/stop.hpp"
+#include "kformer/load/llama_config.hpp"
 #include "measure/spaces.hpp"
 #include "scaling/scaling_results.hpp"
 #include "scaling/scaling_run.hpp"
@@ -140,6 +142,7 @@ Report report_of(const std::vector<ScalingCase>& cases, ReportFormat format) {
 
 int run_grids(const ScalingDeck& deck, const std::string& space, ReportFormat format, ResultFile& file,
               Ranks& ranks, NoiseWatch& noise) {
+  const std::size_t scratch = reserve_scratch(space, scratch_per_thread(llama_config(*deck.model), false));
   const StopRequest stop(deck.run.walltime_s);
   const std::vector<ScalingCase> cases = cases_of(deck);
   std::FILE* log = log_beside(format);
@@ -189,6 +192,7 @@ int run_grids(const ScalingDeck& deck, const std::string& space, ReportFormat fo
   }
   fmt::print("{}", report.end());
   say(log, "\n~: simulated, not measured\n");
+  if (ranks.is_first()) say(log, "{}", scratch_text(scratch));
   if (!outcome.stopped && ranks.is_first()) say(log, "{}", noise.end());
   const int code = close(file, outcome, ranks.is_first(), log);
   // A rank that fails ends the others, also the one that writes.

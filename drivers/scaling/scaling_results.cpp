@@ -197,7 +197,7 @@ void ScalingResults::add(const ScalingDeck& deck, const std::string& space, cons
                          const GridResult& result) {
   const Measurement& m = result.measurement;
   const double median = median_of(result);
-  std::vector<Table::Cell> cells = outcome_cells(m);
+  std::vector<Table::Cell> cells = outcome_cells(m, space);
   for (Table::Cell& cell : grid_cells(result.grid)) cells.push_back(std::move(cell));
   cells.insert(cells.end(),
                {{"op", std::string(name_of(deck.sweep.what))},

@@ -9,10 +9,12 @@
 #include <set>
 
 #include "app/command_line.hpp"
+#include "app/memory/scratch.hpp"
 #include "app/say.hpp"
 #include "app/stop.hpp"
 #include "kformer/core/error.hpp"
 #include "measure/allocation_witness.hpp"
+#include "sweep/check_kernels.hpp"
 #include "sweep/measurement_report.hpp"
 #include "sweep/measurement_tables.hpp"
 #include "sweep/noise.hpp"
@@ -20,11 +22,21 @@
 namespace kformer::drivers {
 namespace {
 
+// On the spaces of the cases, and on those of their checks.
+std::size_t reserve_scratch_of(const CaseLoop& loop) {
+  std::set<std::string> spaces;
+  for (const std::string& space : loop.spaces) spaces.insert({space, reference_space(space)});
+  std::size_t bytes = 0;
+  for (const std::string& space : spaces) bytes += reserve_scratch(space, loop.scratch_per_thread);
+  return bytes;
+}
+
 class Sweep {
  public:
   Sweep(const CaseLoop& loop, const RunTable& run, ResultFile& file)
       : m_loop(loop),
         m_file(file),
+        m_scratch_bytes(reserve_scratch_of(loop)),
         m_stop(run.walltime_s),
         m_log(log_beside(loop.format)),
         m_report({loop.format, shows_colour(stdout), loop.labels, loop.points, measured_columns(),
@@ -72,6 +84,7 @@ class Sweep {
     say(m_log, "\n");
     if (m_check_bytes > 0)
       say(m_log, "checks: up to {} after a case, not in its peak\n", format_bytes(m_check_bytes));
+    say(m_log, "{}", scratch_text(m_scratch_bytes));
     if (!m_stopped) say(m_log, "{}", m_noise.end());
     m_loop.finish(m_log);
     return m_stopped || m_out_of_memory ? leave_unfinished() : finish();
@@ -125,6 +138,7 @@ class Sweep {
 
   const CaseLoop& m_loop;
   ResultFile& m_file;
+  const std::size_t m_scratch_bytes;
   const StopRequest m_stop;
   std::FILE* m_log;
   NoiseWatch m_noise;

@@ -20,6 +20,7 @@ struct CaseLoop {
   std::function<std::string(std::size_t i)> name;
   /// Called once per space, before the first case.
   std::function<void(const std::string& space, const measure::MachineLimits& limits)> add_machine;
+  std::size_t scratch_per_thread = 0;            ///< of the kernels of all cases
   ReportFormat format = ReportFormat::table;     ///< of the table on standard output
   std::vector<ReportColumn> labels;              ///< its columns before those of every measured case
   std::vector<std::vector<ReportValue>> points;  ///< and their values in every case

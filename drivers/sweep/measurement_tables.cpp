@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "app/memory/scratch.hpp"
 #include "sweep/noise.hpp"
 
 namespace kformer::drivers {
@@ -225,6 +226,7 @@ void declare_load(ResultFile& file, double load) {
 void declare_peak_columns(Table& t) {
   t.column({"peak_bytes", u64, "byte", "peak bytes in the ledger"});
   t.column({"predicted_bytes", u64, "byte", "the same, forecast without allocating"});
+  t.column(scratch_column());
 }
 
 void declare_check_columns(Table& t) {
@@ -239,9 +241,10 @@ void declare_outcome_columns(Table& t, const std::string& subject) {
   t.column({"message", text, "1", "reason for a status other than ok"});
 }
 
-std::vector<Table::Cell> outcome_cells(const Measurement& m) {
+std::vector<Table::Cell> outcome_cells(const Measurement& m, const std::string& space) {
   return {{"peak_bytes", std::uint64_t(m.peak_total)},
           {"predicted_bytes", std::uint64_t(m.predicted)},
+          {"scratch_bytes", std::uint64_t(reserved_scratch(space))},
           {"kernels", m.kernels},
           {"status", case_status_names[static_cast<std::size_t>(m.status)]},
           {"message", m.message}};
@@ -261,10 +264,10 @@ measure::Samples samples_of(const Table& cases, std::size_t row) {
   return {items<double>(cases, "time", row), item<std::int64_t>(cases, "inner_iterations", row)};
 }
 
-std::vector<Table::Cell> measured_cells(const Measurement& m) {
+std::vector<Table::Cell> measured_cells(const Measurement& m, const std::string& space) {
   const bool timed = !m.samples.seconds.empty();
   const double median = m.samples.quantile(0.5);
-  std::vector<Table::Cell> cells = outcome_cells(m);
+  std::vector<Table::Cell> cells = outcome_cells(m, space);
   cells.insert(cells.end(), {{"time", m.samples.seconds},
                              {"inner_iterations", m.samples.inner_iterations},
                              {"time_median", timed ? median : none},

@@ -46,21 +46,22 @@ std::vector<Table::Cell> disturbance_cells(const Measurement& measurement);
 /// Sets the load of the host before the run, in /provenance.
 void declare_load(ResultFile& file, double load);
 
-/// Declares in /cases the peak of the ledger and its forecast.
+/// Declares in /cases the peak of the ledger, its forecast, and the scratch memory beside them.
 void declare_peak_columns(Table& cases);
 /// Declares in /cases the memory and the kernels of the check.
 void declare_check_columns(Table& cases);
 /// Declares in /cases the kernels that ran, and how `subject` ended.
 void declare_outcome_columns(Table& cases, const std::string& subject);
 /// The cells of `declare_peak_columns` and `declare_outcome_columns`.
-std::vector<Table::Cell> outcome_cells(const Measurement& measurement);
+/// \param space execution space of the case
+std::vector<Table::Cell> outcome_cells(const Measurement& measurement, const std::string& space);
 /// What these cells say.
 Measurement outcome_of(const Table& cases, std::size_t row);
 /// The samples of a row with the columns `time` and `inner_iterations`.
 measure::Samples samples_of(const Table& cases, std::size_t row);
 
 /// The cells of `declare_measured_columns`.
-std::vector<Table::Cell> measured_cells(const Measurement& measurement);
+std::vector<Table::Cell> measured_cells(const Measurement& measurement, const std::string& space);
 
 /// The shortest time that the limits of the case allow, over the time it took; NaN if it was not timed.
 double share_of_limit(const Measurement& measurement);

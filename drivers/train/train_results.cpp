@@ -218,7 +218,7 @@ void TrainResults::add_transfers(const Ledger& ledger) {
 void TrainResults::add(const TrainSummary& s) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double rate = s.seconds > 0 ? static_cast<double>(s.tokens) / s.seconds : nan;
-  std::vector<Table::Cell> cells = outcome_cells(s.measurement);
+  std::vector<Table::Cell> cells = outcome_cells(s.measurement, m_space);
   cells.insert(cells.end(), {{"op", "train"},
                              {"dtype", s.dtype},
                              {"execution_space", m_space},

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/communication.hpp"
+#include "app/memory/scratch.hpp"
 #include "app/program.hpp"
 #include "app/report.hpp"
 #include "app/say.hpp"
@@ -30,16 +31,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::optional<std::size_t> smaller(std::optional<std::size_t> a, std::optional<std::size_t> b) {
-  return a && b ? std::min(*a, *b) : a ? a : b;
-}
-
 std::optional<std::size_t> budget_of(const TrainDeck& deck) { return deck.memory.budget_bytes(); }
-
-// What the run may take: its budget, and its part of what is free.
-std::optional<std::size_t> limit_of(const TrainDeck& deck, const std::string& space, const Ranks& ranks) {
-  return smaller(budget_of(deck), ranks.free_memory(space));
-}
 
 // Otherwise this run might resume from checkpoints of another one.
 std::vector<fs::path> checkpoints_of_another_run(const TrainDeck& deck) {
@@ -117,12 +109,15 @@ class Training {
     fmt::print("{}", prose(stdout, plan_text(deck, m_plan), plan_indent));
     m_objective->open(m_plan.data, m_plan.encoder.get());
     if (deck.samples) m_texts = std::make_unique<TextWriter>(deck, *m_plan.encoder);
-    decide();
+    const std::size_t per_thread = m_plan.scratch_per_thread();
+    decide(forecast_scratch(space, per_thread));
+    measure::AllocationWitness& witness = measure::AllocationWitness::install();
+    reserve_scratch(space, per_thread);
     // Takes seconds: what refuses the deck comes first.
     measure_machine();
     say_memory();
     measure::reset_process_peak();
-    measure::AllocationWitness::install();
+    witness.reset_peaks();
     begin(std::move(checkpoint));
   }
 
@@ -220,8 +215,8 @@ class Training {
     return m_limits ? m_limits->flop_rate * m_ranks.size() : std::numeric_limits<double>::quiet_NaN();
   }
 
-  void decide() {
-    m_limit = limit_of(m_deck, m_space, m_ranks);
+  void decide(std::size_t scratch) {
+    m_limit = memory_limit(m_deck, m_ranks.free_memory(m_space), scratch);
     m_memory = decide_memory(m_space, {m_plan.task}, m_deck.memory.recompute, m_limit,
                              [this](std::size_t plan) { return least_along(m_grid, plan); });
     m_plan.task.trainer.recompute = m_memory.schedule;
@@ -233,7 +228,8 @@ class Training {
       seconds = recompute_time(
           m_space, m_plan.task, m_memory.schedule,
           {m_machine->matmul_rate(m_plan.task.dtype), m_machine->copy_bandwidth, m_machine->transfer_rate});
-    fmt::print("{}", prose(stdout, memory_text(m_deck, m_memory, seconds, m_limit), plan_indent));
+    fmt::print("{}", prose(stdout, memory_text(m_deck, m_memory, seconds, m_limit, reserved_scratch(m_space)),
+                           plan_indent));
     std::fflush(stdout);
   }
 
@@ -355,7 +351,7 @@ class Training {
     measure_again();
     m_summary.flop_rate_limit = flop_rate_limit();
     if (m_ranks.size() > 1) {
-      m_results.ranks().add_memory(m_ranks, *m_memory.forecast, *m_ledger);
+      m_results.ranks().add_memory(m_ranks, m_space, *m_memory.forecast, *m_ledger);
       m_results.ranks().add_communication(m_ranks, communicators_of(m_grid));
     }
     if (m_deck.profile.timeline) m_results.add_timeline(m_ranks, m_moments);
@@ -425,12 +421,14 @@ void print_training_plan(const TrainDeck& deck, const std::string& space, const 
   const TrainingPlan plan = plan_training(deck);
   fmt::print("{}", prose(stdout, plan_text(deck, plan), plan_indent));
   const PlanParallelTable* const table = deck.parallel ? &*deck.parallel : nullptr;
+  const std::size_t scratch = forecast_scratch(space, plan.scratch_per_thread());
   const auto decide = [&](std::vector<LearnerTask> tasks) {
-    return decide_memory(space, std::move(tasks), deck.memory.recompute, limit_of(deck, space, ranks));
+    return decide_memory(space, std::move(tasks), deck.memory.recompute,
+                         memory_limit(deck, ranks.free_memory(space), scratch));
   };
   const auto memory = of_largest_rank(table, micro_batches_of_rank(deck).leaves, plan.task, decide);
   // What is free at this moment says little of a later one.
-  const std::string text = memory_text(deck, memory, memory.extra_seconds, budget_of(deck));
+  const std::string text = memory_text(deck, memory, memory.extra_seconds, budget_of(deck), scratch);
   fmt::print("{}", prose(stdout, text, plan_indent));
 }
 

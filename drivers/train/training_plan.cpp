@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "app/memory/scratch.hpp"
 #include "decks/train/parallel_checks.hpp"
 #include "io/content_hash.hpp"
 #include "kformer/load/llama_config.hpp"
@@ -383,13 +384,30 @@ std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan) {
   return text;
 }
 
+std::size_t TrainingPlan::scratch_per_thread() const {
+  return drivers::scratch_per_thread(task.config, !task.trainer.layer.formats.empty());
+}
+
+std::optional<std::size_t> memory_limit(const TrainDeck& deck, std::optional<std::size_t> free,
+                                        std::size_t scratch) {
+  if (free && *free < scratch)
+    throw OutOfMemory(fmt::format(
+        "kformer-train: the kernels need {} of scratch memory, but only {} is available; set a smaller "
+        "run.threads",
+        format_bytes(scratch), format_bytes(*free)));
+  if (free) *free -= scratch;
+  const std::optional<std::size_t> budget = deck.memory.budget_bytes();
+  return budget && free ? std::min(*budget, *free) : budget ? budget : free;
+}
+
 std::string memory_text(const TrainDeck& deck, const MemoryDecision& memory, double recompute_seconds,
-                        const std::optional<std::size_t>& limit) {
+                        const std::optional<std::size_t>& limit, std::size_t scratch) {
   std::string text = fmt::format("memory      {} ({})", format_bytes(memory.forecast->peak_total()),
                                  bytes_by_class(*memory.forecast));
   if (memory.bytes_in_space != memory.forecast->peak_total())
     text += fmt::format(", {} in device memory", format_bytes(memory.bytes_in_space));
   if (limit) text += fmt::format(" of {}", format_bytes(*limit));
+  if (scratch > 0) text += fmt::format("\nscratch     {} of the kernels, beside it", format_bytes(scratch));
   text += fmt::format("\nrecompute   {}: {}; about {:.3g} ms of each micro-batch\n",
                       name_of(deck.memory.recompute), schedule_text(memory.schedule), 1e3 * recompute_seconds);
   return text;

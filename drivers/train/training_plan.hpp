@@ -31,6 +31,9 @@ struct TrainingPlan {
   std::int64_t steps = 0;                    ///< of the training
   LearnerTask task;                          ///< all but `recompute`
   std::string first_weights;                 ///< identifies what a resumed run needs of them; empty: nothing
+
+  /// Bytes of scratch memory that each thread needs.
+  std::size_t scratch_per_thread() const;
 };
 
 /// Opens the checkpoint, the tokenizer and the data of a deck.
@@ -50,9 +53,18 @@ inline constexpr std::size_t plan_indent = 12;
 /// The plan as lines of text: parameters, data, steps.
 std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan);
 
+/// What the ledger of a run may have: its budget, or what scratch memory leaves of the memory that is free, if that is less.
+/// \param free    bytes; nothing: unknown
+/// \param scratch bytes
+/// \throws OutOfMemory if not even these are free
+std::optional<std::size_t> memory_limit(const TrainDeck& deck, std::optional<std::size_t> free,
+                                        std::size_t scratch);
+
 /// Memory and recomputation as lines of text.
 /// \param recompute_seconds time of recomputation in a micro-batch, as well as it is known
+/// \param limit             what the memory may be, if that is known
+/// \param scratch           bytes of scratch memory beside it
 std::string memory_text(const TrainDeck& deck, const MemoryDecision& memory, double recompute_seconds,
-                        const std::optional<std::size_t>& limit);
+                        const std::optional<std::size_t>& limit, std::size_t scratch);
 
 }  // namespace kformer::drivers

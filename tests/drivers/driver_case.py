@@ -154,6 +154,21 @@ class DriverTest(unittest.TestCase):
             self.assertEqual({name for name in ran & reference if not name.endswith(":separate")}, set())
         return [ran for ran, _ in checked]
 
+    def check_scratch(self, path, per_thread=4 << 20):
+        """No kernel allocates: besides what the ledger books, Kokkos has the same memory in every case, which is the scratch
+        memory that was reserved for the run, and a little for itself."""
+        with h5py.File(path) as file:
+            cases, witnessed = file["cases"], file["memory/spaces"]
+            if not set(texts(cases["execution_space"])) <= {"serial", "openmp", "threads"}:
+                self.skipTest("kernels of devices need no scratch memory of Kokkos")
+            reserved = per_thread * int(file["provenance"].attrs["kokkos_concurrency"])
+            self.assertEqual(set(cases["scratch_bytes"][()].tolist()), {reserved})
+            beside = -cases["peak_bytes"][()].astype(np.int64)
+            np.add.at(beside, witnessed["case"][()], witnessed["peak_bytes"][()].astype(np.int64))
+            self.assertEqual(len(set(beside.tolist())), 1, beside)
+            self.assertGreaterEqual(beside[0], reserved)
+            self.assertLess(beside[0], reserved + reserved // 4)
+
     def deck(self, text, name="deck.toml"):
         path = self.folder / name
         path.write_text(self.SMALL + text)

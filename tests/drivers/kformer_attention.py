@@ -213,6 +213,18 @@ seq_len = 65536
             self.assertLess(peaks["flash", direction, 2048], 2.01 * peaks["flash", direction, 1024])
             self.assertGreater(peaks["standard", direction, 2048], 3 * peaks["standard", direction, 1024])
 
+    def test_no_kernel_allocates_in_small_cases_or_large_ones(self):
+        self.deck('seq_len = [3, 80]\ndtype = ["f32", "f64", "bf16"]\nexecution_space = "default"\n')
+        text = self.run_driver("deck.toml", "--set", "sweep.head_dim=[16, 256, 512]").stdout
+        self.check_scratch(self.folder / "deck.h5", 8 << 20)
+        self.assertRegex(text, r"scratch: \d\S+ .iB of the kernels, reserved for the whole run, in no peak\n")
+
+    def test_many_heads_of_one_query_allocate_nothing(self):
+        self.deck('q_len = 1\nseq_len = [40, 300]\ndirection = "forward"\nexecution_space = "default"\n')
+        self.run_driver("deck.toml", "--set", "sweep.num_attention_heads=1024", "--set",
+                        "sweep.num_key_value_heads=[8, 64]", "--set", "sweep.head_dim=256")
+        self.check_scratch(self.folder / "deck.h5", 8 << 20)
+
     def check_judged(self, sweep, cases, *options, **environment):
         self.deck(f'execution_space = "default"\n{sweep}')
         self.run_driver("deck.toml", "--set", "check.fail=true", "--set", "output.overwrite=true", *options, **environment)

@@ -139,6 +139,29 @@ class DryRun(GenerateTest):
         self.assertIn("multiply-adds", driver_case.smoke_run(self.PROGRAM, self.SMOKE_DECK)[1].stderr)
 
 
+@needs_h5py
+class Scratch(GenerateTest):
+    SMALL = f"""schema = 1
+kind = "generate"
+[profile]
+machine_limits = false
+[weights]
+path = "{driver_case.SOURCE / "inputs/tiny-llama"}"
+[tokenizer]
+format = "byte"
+"""
+
+    def test_no_kernel_allocates_for_a_short_prompt_or_a_long_one(self):
+        self.deck('[[prompt]]\nname = "short"\ntext = "a"\n[[prompt]]\nname = "long"\n'
+                  f'text = "{"word " * 40}"\n')
+        for dtype in ("f32", "bf16"):
+            with self.subTest(dtype=dtype):
+                done = self.run_driver("deck.toml", "--set", f"generate.dtype={dtype}", "--overwrite")
+                self.check_scratch(self.folder / "deck.h5")
+                self.assertRegex(done.stderr, r"scratch: \d\S+ .iB of the kernels, reserved for the whole run, in no peak\n")
+        self.assertRegex(self.run_driver("deck.toml", "--dry-run").stdout, r"scratch    \d\S+ .iB of the kernels, beside it\n")
+
+
 class Check(GenerateTest):
     """Logits are held against kernels that the generation did not run."""
 
@@ -157,6 +180,19 @@ class Check(GenerateTest):
                     self.check_independence(file["cases"], 2)
                     self.assertTrue((file["cases/check_bytes"][()] > 0).all())
                     self.assertTrue((file["cases/max_logit_err"][()] > 0).all())
+
+    @needs_h5py
+    def test_the_memory_of_the_check_is_forecast(self):
+        self.run_driver(self.SMOKE_DECK, "--set", "profile.machine_limits=false", "-o", "smoke.h5")
+        words = json.loads((driver_case.SOURCE / "inputs/tiny-llama/config.json").read_text())["vocab_size"]
+        with h5py.File(self.folder / "smoke.h5") as file:
+            # After the second prompt Kokkos has seen the check of the first, of which both engines are still there.
+            peaks = np.zeros(2)
+            np.add.at(peaks, file["memory/spaces/case"][()], file["memory/spaces/peak_bytes"][()])
+            logits = 8 * words * int(file["cases/new_tokens"][0])  # of the generation and of two recomputations
+            engines = int(file["cases/check_bytes"][0]) - 3 * logits
+        self.assertLessEqual(peaks[1] - peaks[0], engines)
+        self.assertGreater(peaks[1] - peaks[0], 0.9 * engines)
 
     @needs_h5py
     def test_a_prompt_alone_is_not_checked(self):

@@ -124,6 +124,8 @@ class Generations(RanksTest):
         self.generate(2, "parallel.tensor=2", "generate.last_logits=true")
         predicted, peak = self.results("memory/ranks/predicted_bytes", "memory/ranks/peak_bytes")
         self.assertEqual(predicted.tolist(), peak.tolist())
+        scratch, own = self.results("memory/ranks/scratch_bytes", "cases/scratch_bytes")
+        self.assertEqual(scratch.tolist(), [own[0]] * 2)
         cases = [self.results(f"cases/{column}")[0] for column in ("prompt_tokens", "new_tokens", "prefill_tokens", "decode_tokens")]
         prompt, new, prefill, decode = (int(column.sum()) for column in cases)
         with h5py.File(self.folder / "deck.h5") as file:

@@ -312,6 +312,13 @@ print(status, usage.ru_maxrss)"""
         text = self.run_driver("deck.toml").stdout
         self.assertRegex(text, r"checks: up to \d.* after a case, not in its peak")
 
+    def test_no_kernel_allocates_in_small_cases_or_large_ones(self):
+        self.deck('seq_len = [1, 300]\ndtype = ["f32", "f64", "bf16"]\ndirection = ["forward", "backward", "step"]\n'
+                  'execution_space = "default"\n')
+        text = self.run_driver("deck.toml", "--set", "model.head_dim=256").stdout
+        self.check_scratch(self.folder / "deck.h5")
+        self.assertRegex(text, r"scratch: \d\S+ .iB of the kernels, reserved for the whole run, in no peak\n")
+
     def test_a_run_without_a_case_that_ran_fails(self):
         self.deck('seq_len = 16777216\nexecution_space = "default"\ndirection = "forward"\n')
         self.assertIn("error: no case ran", self.run_driver("deck.toml", expect=7).stderr)

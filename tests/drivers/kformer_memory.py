@@ -263,6 +263,7 @@ max_position_embeddings = 1024
         run, run_classes = self.train(dtype, policy, *arguments)
         self.assertEqual(plan["predicted_bytes"], run["peak_bytes"])
         self.assertEqual(plan["schedule"], run["recompute"])
+        self.assertEqual(plan["scratch_bytes"], run["scratch_bytes"])
         self.assertEqual(plan_classes, run_classes)
         return plan
 

@@ -147,6 +147,7 @@ class SmokeDeck(TrainTest):
             self.assertEqual(file["cases/checkpoint_wait"][0], waited[0] + waited[1])
             self.assertGreaterEqual(file["cases/last_checkpoint_wait"][0], waited[2])
             self.assertIn("attention", texts(file["regions/path"]))
+            self.assertRegex(done.stdout, r"scratch     \d\S+ .iB of the kernels, beside it\n")
             # Tokens and losses of micro-batches, and three checkpoints of several arrays.
             self.assertGreater(file["memory/transfers/transfers"][()].sum(), 12 * 3)
             size = (self.folder / "train-checkpoints/step-00000012.safetensors").stat().st_size
@@ -155,6 +156,11 @@ class SmokeDeck(TrainTest):
                          ["config.json", "model.safetensors"])
         checkpoints = sorted(path.name for path in (self.folder / "train-checkpoints").iterdir())
         self.assertEqual(checkpoints, [f"step-{step:08}.safetensors" for step in (5, 10, 12)])
+
+    @needs_h5py
+    def test_no_kernel_allocates(self):
+        self.run_driver(self.SMOKE_DECK, "--set", "profile.machine_limits=true")
+        self.check_scratch(self.folder / "train.h5")
 
     def test_the_same_deck_gives_the_same_model(self):
         models = []

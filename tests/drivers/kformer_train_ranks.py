@@ -155,6 +155,8 @@ class Grids(RanksTest):
                 self.assertEqual(memory["predicted_bytes"][()].tolist(), memory["peak_bytes"][()].tolist())
                 self.assertEqual(memory["peak_total_bytes"].shape, (ranks,))
                 self.assertEqual(memory["predicted_total_bytes"][()].tolist(), memory["peak_total_bytes"][()].tolist())
+                # Each rank reserves its own.
+                self.assertEqual(memory["scratch_bytes"][()].tolist(), file["cases/scratch_bytes"][()].tolist() * ranks)
                 parameters = int(file["cases/parameters"][0])
                 of = {}
                 for region, sent_bytes in zip(sent["region"].asstr()[()], sent["bytes"][()]):

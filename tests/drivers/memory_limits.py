@@ -7,6 +7,7 @@ KFORMER_SCALING and the sources in KFORMER_SOURCE.
 """
 
 import os
+import re
 import resource
 import subprocess
 import unittest
@@ -77,6 +78,53 @@ class MemoryLimits(DriverTest):
         done = self.run_limited(1600, ATTENTION, deck, "-o", "long.h5")
         self.assertEqual(done.returncode, 7, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"the case needs [\d.]+ GiB, but only ([\d.]+ MiB|1\.[0-5]\d* GiB) is available")
+
+    def refused(self, mebibytes, program, threads, *arguments):
+        """What a dry run of so many threads, with small stacks, says when it lacks memory."""
+        def run(mebibytes, program, *arguments):
+            return self.run_limited(mebibytes, program, "--dry-run", f"--kokkos-num-threads={threads}", *arguments,
+                                    OMP_STACKSIZE="1M", OMP_WAIT_POLICY="passive")
+        if f"scratch    {4 * threads}.00 MiB" not in run(4096, GENERATE, DECKS[GENERATE]).stdout:
+            self.skipTest("this build has no threads with scratch memory")
+        done = run(mebibytes, program, *arguments)
+        self.assertEqual(done.returncode, 6, done.stdout + done.stderr)
+        return done.stderr
+
+    def test_scratch_memory_of_kernels_must_be_free_too(self):
+        # 4 MiB for each thread; the models need less than 1 MiB.
+        self.assertRegex(self.refused(600, GENERATE, 64, DECKS[GENERATE]),
+                         r"the run needs 256\.\d+ MiB, of which 256\.00 MiB are scratch memory of kernels, but only \d")
+        self.assertRegex(self.refused(600, TRAIN, 64, DECKS[TRAIN]),
+                         r"the kernels need 256\.00 MiB of scratch memory, but only \d\S+ MiB is available")
+
+    def test_a_training_may_have_what_scratch_memory_leaves(self):
+        deck = self.folder / "wide.toml"
+        deck.write_text(f"""schema = 1
+kind = "train"
+[model]
+hidden_size = 64
+num_attention_heads = 1
+num_hidden_layers = 1
+intermediate_size = 64
+vocab_size = 258
+[init]
+[tokenizer]
+format = "byte"
+[data]
+train = ["{driver_case.SOURCE / 'LICENSE'}"]
+cache = ""
+[batch]
+seq_len = 1000
+micro_batch = 4096
+sequences = 4096
+[schedule]
+steps = 1
+""")
+        limits = []
+        for head_dim in (256, 258):  # above 256 twice as much
+            text = self.refused(1000, TRAIN, 16, deck, "--set", f"model.head_dim={head_dim}")
+            limits.append(float(re.search(r"training needs .* but the limit is (\d\S+) MiB", text)[1]))
+        self.assertAlmostEqual(limits[0] - limits[1], 64, delta=1)
 
     @needs_h5py
     def test_the_blas_starts_no_threads(self):
