@@ -379,16 +379,18 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(adapters_of_quantised_weights, T, Scalars) {
     check(found, 13, expected, "a packed document");
 
     // The format does not reach the cache: one kind each.
-    for (const std::size_t batch : {1, 3, 8})
-      for (const std::int64_t chunk : {1, 64, 70}) {
-        const KvCacheKind kind = batch == 3 ? KvCacheKind::paged : KvCacheKind::contiguous;
-        const auto sequences =
-            scored(*alone, scoring(batch, chunk),
-                   {.kind = kind, .batch = static_cast<std::int64_t>(batch), .page_tokens = 7},
-                   texts_of(batch, batch / 2), chunk, batch == 3);
-        check(sequences[batch / 2].log_probabilities, 0, expected,
-              "a batch of " + std::to_string(batch) + " in generation, chunks of " + std::to_string(chunk));
-      }
+    for (const auto& [batch, chunk, kind] :
+         {std::tuple<std::size_t, std::int64_t, KvCacheKind>{1, 1, KvCacheKind::contiguous},
+          {1, 70, KvCacheKind::paged},
+          {3, 64, KvCacheKind::paged},
+          {8, 1, KvCacheKind::contiguous},
+          {8, 70, KvCacheKind::contiguous}}) {
+      const auto sequences = scored(*alone, scoring(batch, chunk),
+                                    {.kind = kind, .batch = static_cast<std::int64_t>(batch), .page_tokens = 7},
+                                    texts_of(batch, batch / 2), chunk, batch == 3);
+      check(sequences[batch / 2].log_probabilities, 0, expected,
+            "a batch of " + std::to_string(batch) + " in generation, chunks of " + std::to_string(chunk));
+    }
 
     DecoderOptions options = scoring(3, 64, formats);
     options.adapters = {lora};
