@@ -10,7 +10,7 @@ import unittest
 
 import driver_case
 from driver_case import h5py, needs_h5py, read_safetensors
-from train_case import TINY, SettingsTest
+from train_case import TINY, SettingsTest, set_options
 
 if h5py is not None:
     import numpy as np
@@ -67,6 +67,18 @@ class Policies(PolicyTest):
         self.assertEqual(self.column("unequal_logp").tolist(), [0] * 30)
         self.assertEqual(self.column("ratio").tolist(), [1] * 30)
         self.check_memory()
+
+    def test_so_it_does_on_a_base_that_stays_quantised(self):
+        for kind in ("q8_0", "nf4"):
+            with self.subTest(kind=kind):
+                self.run_driver(driver_case.SMOKE / "grpo.toml", *set_options("profile.machine_limits=false", f"precision.weights={kind}"),
+                                "-o", "deck.h5")
+                reward = self.column("reward")
+                self.assertLess(reward[0], 0.4)
+                self.assertGreater(reward[-5:].mean(), 0.9)
+                self.assertEqual(self.column("unequal_logp").tolist(), [0] * 30)
+                self.assertEqual(self.column("ratio").tolist(), [1] * 30)
+                self.check_memory()
 
     def test_sampler_and_trainer_agree_to_the_bit(self):
         for storage in ("f32", "bf16", "f16", "f64"):
