@@ -18,10 +18,6 @@ namespace kformer::drivers {
 GeneratorOptions sampler_options(const PolicyTable& policy, std::int64_t sequences,
                                  std::int64_t longest_prompt);
 
-/// \param formats of the weights that stay quantised
-/// \throws NotSupported if there are any, for a sampler needs dense ones
-void require_dense_sampler(const WeightFormats& formats);
-
 /// How many matrices have which format: "14 NF4".
 std::string format_text(const WeightFormats& formats);
 

@@ -140,10 +140,8 @@ class DeckPlanner final : public MemoryPlanner {
                        m_deck.adapter && m_deck.weights && m_deck.weights->keep_quantized, point.dtype);
     task.trainer.layer.formats = std::move(frozen.formats);
     task.staging_bytes = frozen.staging_bytes;
-    if (objective == ObjectiveKind::grpo) {
-      require_dense_sampler(task.trainer.layer.formats);
+    if (objective == ObjectiveKind::grpo)
       task.sampler = sampler_options(*m_deck.policy, sequences(point), longest_prompt(point));
-    }
     return task;
   }
 

@@ -131,7 +131,6 @@ FrozenWeights frozen_weights_of(const TrainDeck& deck, const TrainingPlan& plan)
   const bool keep = deck.adapter && deck.weights && deck.weights->keep_quantized;
   FrozenWeights frozen = frozen_weights(plan.checkpoint ? &*plan.checkpoint : nullptr, plan.task.config,
                                         deck.precision.weights, keep, deck.precision.storage);
-  if (deck.policy) require_dense_sampler(frozen.formats);
   if (!frozen.formats.empty() && !deck.output.model.empty())
     throw NotSupported(fmt::format(
         "kformer-train: output.model merges the adapter into the weights, but these stay quantised ({}); set "

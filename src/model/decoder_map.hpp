@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+#include <array>
+
 #include "kformer/model/impl/decoder_ranks.hpp"
 #include "kformer/model/layer_adapters.hpp"
 #include "kformer/model/weight_matrix.hpp"
@@ -8,6 +11,7 @@
 #include "kformer/ops/lora.hpp"
 #include "model/adapter_terms.hpp"
 #include "model/adapters/magnitudes.hpp"
+#include "model/split_map.hpp"
 
 /// \file
 /// A linear map of a decoder: a weight in any format, and the adapters of its projections.
@@ -97,10 +101,24 @@ struct DecoderMap {
   ScaledRows<Integers, Chosen> scaled_rows() const { return {scaled_of, chosen}; }
   // Whether one product adds the terms in registers.
   bool fused() const { return adapted() && weight.is_dense() && !chooses(); }
+  // Whether the bits of a training are wanted, which has a product for each matrix if any is quantised.
+  bool split() const {
+    return options.batch_invariant && options.activations == Activations::full && !weight.is_dense() &&
+           adapters > 0 && !chooses();
+  }
+  SplitMap<Exec, T, count> matrices() const {
+    std::array<SplitMatrix, count> all;
+    std::ranges::transform(weight.slots(), all.begin(),
+                           [](const WeightSlot& w) { return SplitMatrix{w.dense, w.quantized}; });
+    return {all, adapter, adapted(), tensor_ref(xa), {}, workspace, options.batch_invariant};
+  }
 
   template <class B>
   void forward_without_gain(const Exec& exec, const Matrix& x, const B& bias, const Matrix& y) const {
     if (fused()) return lora_affine(exec, x, weight.dense(), bias, adapter, xa, y, lora_options());
+    if (split())
+      return matrices().forward(
+          exec, tensor_ref(x), is_given(bias) ? tensor_ref(rows_of_bias(bias, y)) : TensorRef{}, tensor_ref(y));
     base_forward(exec, x, bias, y);
     add_terms(exec, x, y);
   }
@@ -118,6 +136,7 @@ struct DecoderMap {
                             lora_options());
       return;
     }
+    if (split()) return matrices().forward(exec, tensor_ref(x), tensor_ref(y), tensor_ref(y));
     weight.residual_forward(exec, x, y, y, options, workspace);
     add_terms(exec, x, y);
   }

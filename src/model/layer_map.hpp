@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+#include <array>
+
 #include "kformer/model/layer_adapters.hpp"
 #include "kformer/ops/linear.hpp"
 #include "kformer/ops/lora.hpp"
@@ -334,7 +337,11 @@ struct LayerMap {
   }
 
   SplitMap<Exec, T, count> matrices() const {
-    return {split, adapter, fuses(), tensor_ref(xa), tensor_ref(dxa), workspace, batch_invariant};
+    std::array<SplitMatrix, count> all;
+    std::ranges::transform(split, all.begin(), [](const auto& w) {
+      return w.format ? SplitMatrix{{}, w.quantized()} : SplitMatrix{tensor_ref(w.dense), {}};
+    });
+    return {all, adapter, fuses(), tensor_ref(xa), tensor_ref(dxa), workspace, batch_invariant};
   }
 };
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <vector>
+#include <array>
 
 #include "kformer/model/layer_adapters.hpp"
-#include "kformer/model/projection_weight.hpp"
 #include "kformer/ops/linear.hpp"
 #include "kformer/ops/lora.hpp"
 #include "kformer/ops/quantized.hpp"
@@ -15,13 +14,21 @@
 
 namespace kformer::Impl {
 
+/// A matrix of a map, (out, in): dense, or quantised.
+struct SplitMatrix {
+  TensorRef dense;  ///< absent if it stays quantised
+  QuantizedMatrix quantized;
+
+  bool is_quantized() const { return !dense.present(); }
+  std::int64_t rows() const { return is_quantized() ? quantized.rows : dense.extent[0]; }
+};
+
 /// The matrices of a map with their adapters, in the order of the columns of y.
 template <class Exec, class T, std::size_t count>
 struct SplitMap {
   using Memory = typename Exec::memory_space;
-  using Weight = ProjectionWeight<Memory, T>;
 
-  const std::vector<Weight>& weights;
+  std::array<SplitMatrix, count> weights;
   const AdapterMatrices<Memory, T, count>& adapter;
   bool adapted;       ///< false: without their terms
   TensorRef xa, dxa;  ///< (rows, Σ ranks)
@@ -32,16 +39,14 @@ struct SplitMap {
   void forward(const Exec& exec, const TensorRef& x, const TensorRef& addend, const TensorRef& y) const {
     each([&](const Part& p) {
       const TensorRef to = p.columns_of_y(y), added = addend.present() ? p.columns_of_y(addend) : addend;
-      if (!p.weight.format) {
-        call(exec,
-             LoraForward{
-                 x, tensor_ref(p.weight.dense), {}, added, p.a, p.factors(), p.xa, to, {batch_invariant}});
+      if (!p.weight.is_quantized()) {
+        call(exec, LoraForward{x, p.weight.dense, {}, added, p.a, p.factors(), p.xa, to, {batch_invariant}});
         return;
       }
       low_rank(exec, x, p);
       call(exec,
            QuantizedLinearForward{
-               x, p.weight.quantized(), added, to, {.batch_invariant = batch_invariant}, p.terms(p.xa, p.b)},
+               x, p.weight.quantized, added, to, {.batch_invariant = batch_invariant}, p.terms(p.xa, p.b)},
            workspace);
     });
   }
@@ -49,14 +54,14 @@ struct SplitMap {
   /// xa alone, with the bits of `forward`.
   void restore(const Exec& exec, const TensorRef& x) const {
     each([&](const Part& p) {
-      if (p.weight.format) {
+      if (p.weight.is_quantized()) {
         low_rank(exec, x, p);
         return;
       }
       LoraFactors none = p.factors();
       none.part[0].b.extent[0] = 0;
       call(exec, LoraForward{x,
-                             rows_of(tensor_ref(p.weight.dense), 0, 0),
+                             rows_of(p.weight.dense, 0, 0),
                              {},
                              {},
                              p.a,
@@ -70,29 +75,29 @@ struct SplitMap {
   /// y = scale · x W_iᵀ, of one matrix without its adapter.
   void forward_one(const Exec& exec, std::size_t i, const TensorRef& x, const TensorRef& y,
                    const LinearOptions& options) const {
-    const Weight& weight = weights[i];
-    if (weight.format)
+    const SplitMatrix& weight = weights[i];
+    if (weight.is_quantized())
       call(exec,
            QuantizedLinearForward{x,
-                                  weight.quantized(),
+                                  weight.quantized,
                                   {},
                                   y,
                                   {.scale = options.scale, .batch_invariant = options.batch_invariant},
                                   {}},
            workspace);
     else
-      call(exec, LinearForward{x, tensor_ref(weight.dense), {}, {}, y, options}, workspace);
+      call(exec, LinearForward{x, weight.dense, {}, {}, y, options}, workspace);
   }
 
   /// dx = scale · dy W_i, of one matrix without its adapter.
   void backward_input_one(const Exec& exec, std::size_t i, const TensorRef& dy, const TensorRef& dx,
                           const LinearOptions& options) const {
-    const Weight& weight = weights[i];
-    if (weight.format)
-      call(exec, QuantizedLinearBackwardInput{weight.quantized(), dy, dx, {.scale = options.scale}, {}, {}},
+    const SplitMatrix& weight = weights[i];
+    if (weight.is_quantized())
+      call(exec, QuantizedLinearBackwardInput{weight.quantized, dy, dx, {.scale = options.scale}, {}, {}},
            workspace);
     else
-      call(exec, LinearBackwardInput{tensor_ref(weight.dense), dy, dx, options}, workspace);
+      call(exec, LinearBackwardInput{weight.dense, dy, dx, options}, workspace);
   }
 
   /// dxa = s dy B and dx = dy W + dxa A, rounded to T behind each matrix.
@@ -100,11 +105,11 @@ struct SplitMap {
     TensorRef sum;  // of the matrices before
     each([&](const Part& p) {
       const TensorRef from = p.columns_of_y(dy);
-      if (!p.weight.format) {
-        call(exec, LoraBackwardInput{tensor_ref(p.weight.dense), p.a, p.factors(), from, p.dxa, dx, sum});
+      if (!p.weight.is_quantized()) {
+        call(exec, LoraBackwardInput{p.weight.dense, p.a, p.factors(), from, p.dxa, dx, sum});
       } else {
         if (p.rank() > 0) call(exec, LinearBackwardInput{p.b, from, p.dxa, {p.scale}}, workspace);
-        call(exec, QuantizedLinearBackwardInput{p.weight.quantized(), from, dx, {}, p.terms(p.dxa, p.a), sum},
+        call(exec, QuantizedLinearBackwardInput{p.weight.quantized, from, dx, {}, p.terms(p.dxa, p.a), sum},
              workspace);
       }
       sum = dx;
@@ -113,13 +118,13 @@ struct SplitMap {
 
  private:
   struct Part {
-    const Weight& weight;
+    const SplitMatrix& weight;
     std::int64_t column;  // first of y
     double scale;
     TensorRef a, b, xa, dxa;
 
     std::int64_t rank() const { return b.extent[1]; }
-    TensorRef columns_of_y(const TensorRef& y) const { return columns_of(y, column, weight.rows); }
+    TensorRef columns_of_y(const TensorRef& y) const { return columns_of(y, column, weight.rows()); }
     LoraFactors factors() const {
       LoraFactors one;
       one.part[one.count++] = {b, 0, scale};

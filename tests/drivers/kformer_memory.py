@@ -131,8 +131,7 @@ class Decks(MemoryTest):
                 ((*grpo, "training.accumulate=true"), "'training.accumulate' with 'objective.kind' = \"grpo\" needs"),
                 ((*grpo, "policy.temperature=0"), "'policy.temperature' must be more than 0"),
                 ((*grpo, "adapter.dropout=0.1"), "'adapter.dropout' would make the model that learns another one"),
-                ((*grpo, "adapter.rank=2", "sweep.weights=nf4"),
-                 "'sweep.weights' = \"nf4\" keeps weights quantised, but 'objective.kind' = \"grpo\" samples with dense ones")):
+                ((*grpo, "sweep.weights=nf4"), "'sweep.weights' = \"nf4\" cannot be trained; add [adapter]")):
             with self.subTest(settings=settings):
                 words = [word for setting in settings for word in ("--set", setting)]
                 self.assertIn(sentence, self.run_driver("deck.toml", *words, expect=3).stderr)
@@ -312,15 +311,18 @@ max_position_embeddings = 1024
         # The longest prompt is 16 letters behind a token that begins a text.
         grpo = ["--set", "objective.kind=grpo", "--set", "policy.group_size=4", "--set", "policy.max_new_tokens=9"]
         totals = []
-        for dtype, batch, sequences, keys in (
-                ("f32", 4, 4, []), ("f32", 2, 8, []), ("bf16", 3, 12, ["policy.sample_batch=6"]),
-                ("f32", 8, 8, ["policy.top_k=5", "policy.top_p=0.5"]), ("f32", 2, 8, ["adapter.rank=4"])):
-            with self.subTest(dtype=dtype, batch=batch, sequences=sequences, keys=keys):
+        for dtype, batch, sequences, weights, keys in (
+                ("f32", 4, 4, "same", []), ("f32", 2, 8, "same", []), ("bf16", 3, 12, "same", ["policy.sample_batch=6"]),
+                ("f32", 8, 8, "same", ["policy.top_k=5", "policy.top_p=0.5"]), ("f32", 2, 8, "same", ["adapter.rank=4"]),
+                ("bf16", 2, 8, "q8_0", ["adapter.rank=4"]), ("f32", 2, 8, "nf4", ["adapter.rank=4", "adapter.dora=true"])):
+            with self.subTest(dtype=dtype, batch=batch, sequences=sequences, weights=weights, keys=keys):
                 keys = [word for key in keys for word in ("--set", key)]
                 plan, classes, _ = self.forecast(dtype, "pointwise", *grpo, *keys, "--set", f"sweep.batch={batch}", "--set",
-                                                 f"training.sequences={sequences}", "--set", "policy.longest_prompt=17")
+                                                 f"training.sequences={sequences}", "--set", "policy.longest_prompt=17",
+                                                 "--set", f"sweep.weights={weights}")
                 run, run_classes = self.train(dtype, "pointwise", *grpo, *keys, *self.RUN, "--set", f"batch.micro_batch={batch}",
-                                              "--set", f"batch.sequences={sequences}", reward=True)
+                                              "--set", f"batch.sequences={sequences}", "--set", f"precision.weights={weights}",
+                                              reward=True)
                 self.assertEqual((plan["predicted_bytes"], classes), (run["peak_bytes"], run_classes))
                 self.assertGreater(plan["kv_cache_bytes"], 0)
                 totals.append(plan["predicted_bytes"])

@@ -142,9 +142,10 @@ class Completions(ObjectiveTest):
             self.check_same_bits(keys, self.VALIDATION, *settings, grids=((2, 0), (2, 2), (8, 1)), rounded=self.ROUNDED)
 
     def test_sampler_and_trainer_agree_to_the_bit(self):
-        now, _ = self.run_on(4, self.KEYS, self.VALIDATION, "parallel.data=4", "parallel.zero=2")
-        self.assertEqual(now["steps/unequal_logp"].tolist(), [0] * 4)
-        self.assertEqual(now["steps/ratio"].tolist(), [1] * 4)
+        for keys, settings in ((self.KEYS, ()), (self.KEYS + ADAPTER, ("precision.weights=nf4",))):
+            now, _ = self.run_on(4, keys, self.VALIDATION, "parallel.data=4", "parallel.zero=2", *settings)
+            self.assertEqual(now["steps/unequal_logp"].tolist(), [0] * 4)
+            self.assertEqual(now["steps/ratio"].tolist(), [1] * 4)
 
     def test_numbers_that_ranks_do_not_divide(self):
         """Six micro-batches, the last of one completion."""

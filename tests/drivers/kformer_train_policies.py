@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What kformer-train learns of completions that the model samples, and of their rewards.
 
-ctest runs this with the program in KFORMER_TRAIN and the sources in KFORMER_SOURCE.
+ctest runs this with the programs in KFORMER_TRAIN and KFORMER_QUANTIZE, and the sources in KFORMER_SOURCE.
 """
 
 import json
@@ -10,7 +10,7 @@ import unittest
 
 import driver_case
 from driver_case import h5py, needs_h5py, read_safetensors
-from train_case import TINY, SettingsTest
+from train_case import TINY, SettingsTest, set_options
 
 if h5py is not None:
     import numpy as np
@@ -68,6 +68,18 @@ class Policies(PolicyTest):
         self.assertEqual(self.column("ratio").tolist(), [1] * 30)
         self.check_memory()
 
+    def test_so_it_does_on_a_base_that_stays_quantised(self):
+        for kind in ("q8_0", "nf4"):
+            with self.subTest(kind=kind):
+                self.run_driver(driver_case.SMOKE / "grpo.toml", *set_options("profile.machine_limits=false", f"precision.weights={kind}"),
+                                "-o", "deck.h5")
+                reward = self.column("reward")
+                self.assertLess(reward[0], 0.4)
+                self.assertGreater(reward[-5:].mean(), 0.9)
+                self.assertEqual(self.column("unequal_logp").tolist(), [0] * 30)
+                self.assertEqual(self.column("ratio").tolist(), [1] * 30)
+                self.check_memory()
+
     def test_sampler_and_trainer_agree_to_the_bit(self):
         for storage in ("f32", "bf16", "f16", "f64"):
             for keys in ("", "[adapter]\nrank = 3\ntargets = ['q', 'v', 'down']\n",
@@ -76,6 +88,26 @@ class Policies(PolicyTest):
                 self.assertEqual(self.column("unequal_logp").tolist(), [0, 0, 0], storage + keys)
                 self.assertEqual(self.column("ratio").tolist(), [1, 1, 1])
                 self.check_memory()
+
+    def check_agreement(self, adapter, *settings):
+        done = self.train(f"{self.LETTERS}[adapter]\nrank = 3\n{adapter}", *settings, "schedule.steps=3")
+        self.assertIn("quantised   14 of 14 projections stay so: 14 ", done.stdout)
+        self.assertEqual(self.column("unequal_logp").tolist(), [0, 0, 0], settings)
+        self.assertEqual(self.column("ratio").tolist(), [1, 1, 1])
+        self.assertGreater(self.column("gradient_norm").max(), 0)
+        self.check_memory()
+
+    def test_so_they_do_on_a_base_that_stays_quantised(self):
+        for kind in ("q8_0", "q4_0", "q4_1", "nf4"):
+            for storage, adapter in (("f32", ""), ("bf16", "targets = ['q', 'v', 'down']\n"),
+                                     ("f16", "targets = ['q', 'v', 'up', 'down']\ndora = true\n"), ("f64", "dora = true\n")):
+                with self.subTest(kind=kind, storage=storage):
+                    self.check_agreement(adapter, f"precision.weights={kind}", f"precision.storage={storage}")
+
+    def test_so_they_do_on_a_quantised_checkpoint(self):
+        for kind in ("q8_0", "q4_0", "q4_1", "tq2_0", "tq1_0", "nf4"):
+            with self.subTest(kind=kind):
+                self.check_agreement("", f"weights.path='{self.pack(TINY, kind, kind)}'")
 
     def test_without_batch_invariance_they_differ(self):
         done = self.train(self.LETTERS, "precision.batch_invariant=false", "precision.storage=bf16")
@@ -99,6 +131,9 @@ class Policies(PolicyTest):
         self.train(self.LETTERS, "optimizer.lr=0", "policy.updates=2")
         self.assertEqual(self.column("ratio").tolist(), [1] * 4)
         self.assertEqual(self.column("reward")[0], self.column("reward")[1])
+        for kind in ("q8_0", "nf4"):
+            self.train(self.LETTERS + "[adapter]\nrank = 3\n", "optimizer.lr=0", "policy.updates=2", f"precision.weights={kind}")
+            self.assertEqual(self.column("ratio").tolist(), [1] * 4)
 
     def test_several_updates_learn_from_the_same_completions(self):
         self.train(self.LETTERS, "policy.updates=2", "policy.epsilon_low=0.01", "policy.epsilon_high=0.01",
@@ -242,7 +277,6 @@ class Refusals(PolicyTest):
             (self.LETTERS, "policy.delta=1.1", "'policy.delta' = 1.1 must be more than 1 + policy.epsilon_high = 1.2"),
             (self.LETTERS + "[adapter]\ndropout = 0.1\n", "run.seed=1",
              "'adapter.dropout' would make the model that learns another one than the model that samples; remove it"),
-            (self.LETTERS + "[adapter]\n", "precision.weights=nf4", "samples with dense ones; remove it"),
             (self.LETTERS, "data.format=chat", "'data.format' is not for prompts"),
             (self.LETTERS, "objective.kind=next_token", "[policy] is for 'objective.kind' = \"grpo\", not \"next_token\""),
             (self.LETTERS, "objective.beta=0.1", "'objective.beta' is for 'objective.kind' = \"dpo\", not \"grpo\""),

@@ -42,12 +42,6 @@ class QuantizedTest(TrainTest):
             return (int(case["peak_bytes"][0]), int(case["predicted_bytes"][0]),
                     file["memory/classes/peak_bytes"][0].tolist())
 
-    def pack(self, source, folder, kind):
-        done = subprocess.run([os.environ["KFORMER_QUANTIZE"], source, folder, "-f", kind], cwd=self.folder,
-                              capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return self.folder / folder
-
     def adapter(self, folder):
         return read_safetensors(self.folder / folder / "adapter_model.safetensors")
 

@@ -2,6 +2,7 @@
 """What the tests of kformer-train share."""
 
 import os
+import subprocess
 
 import driver_case
 from driver_case import DriverTest, h5py
@@ -46,6 +47,13 @@ seq_len = 24
 
     def steps(self, column, name="deck.h5"):
         return self.column(column, name=name)
+
+    def pack(self, source, folder, kind):
+        """The folder of a model whose matrices kformer-quantize quantises."""
+        done = subprocess.run([os.environ["KFORMER_QUANTIZE"], source, folder, "-f", kind], cwd=self.folder,
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.folder / folder
 
     def check_memory(self):
         """The peak is what was forecast."""

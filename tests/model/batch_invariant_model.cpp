@@ -29,6 +29,12 @@ std::vector<LlamaConfig> configurations() {
   return {base, window, biased, normed};
 }
 
+/// The tokens of a sequence.
+std::vector<std::int32_t> text_of(const ModelInputs& inputs, std::size_t sequence) {
+  const auto first = inputs.ids.begin() + static_cast<std::ptrdiff_t>(sequence * length);
+  return {first, first + length};
+}
+
 /// A model in training, as a program would use it.
 template <class T>
 struct Training {
@@ -76,19 +82,48 @@ struct Training {
 
 /// The log-probabilities of texts but for their first tokens, as `Generator` scores them.
 template <class T>
-std::vector<GeneratedSequence> scored(Decoding<T>& run, const Prompts& texts, std::int64_t chunk,
-                                      bool share_prefix, const std::vector<std::int32_t>& adapters = {}) {
-  Generator<Exec, T> generator(run.decoder, *run.cache,
+std::vector<GeneratedSequence> scored(LlamaDecoder<Exec, T>& decoder, KvCache<Exec, T>& cache, Ledger& ledger,
+                                      const Prompts& texts, std::int64_t chunk, bool share_prefix,
+                                      const std::vector<std::int32_t>& adapters = {}) {
+  Generator<Exec, T> generator(decoder, cache,
                                {.batch = std::ssize(texts),
                                 .max_new_tokens = 1,
                                 .prefill_chunk = chunk,
                                 .share_prefix = share_prefix,
                                 .score_prompt = true,
                                 .sampling = {.temperature = 0}},
-                               *run.ledger);
+                               ledger);
   generator.start(Exec(), texts, {}, adapters);
   while (generator.running()) generator.step(Exec());
   return generator.sequences();
+}
+
+template <class T>
+std::vector<GeneratedSequence> scored(Decoding<T>& run, const Prompts& texts, std::int64_t chunk,
+                                      bool share_prefix, const std::vector<std::int32_t>& adapters = {}) {
+  return scored(run.decoder, *run.cache, *run.ledger, texts, chunk, share_prefix, adapters);
+}
+
+/// The same by a decoder that borrows the model of a training.
+template <class T>
+std::vector<GeneratedSequence> scored(const Training<T>& training, const DecoderOptions& options,
+                                      KvCacheOptions kept, const Prompts& texts, std::int64_t chunk,
+                                      bool share_prefix) {
+  LlamaDecoder<Exec, T> decoder(training.model, options, *training.ledger);
+  decoder.prepare(Exec());
+  kept.num_layers = decoder.config().num_hidden_layers;
+  kept.capacity = options.max_positions;
+  kept.max_step_tokens = options.max_rows;
+  const auto cache = KvCache<Exec, T>::create(decoder.config(), kept, *training.ledger);
+  return scored(decoder, *cache, *training.ledger, texts, chunk, share_prefix);
+}
+
+/// Projections in one format, and a dense one in the middle of a fused weight.
+WeightFormats all_but_v_in(const ModelInputs& weights, QuantizedFormat format) {
+  WeightFormats formats;
+  for (const auto& [name, t] : weights.weights)
+    if (name.find("_proj.weight") != name.npos && name.find("v_proj") == name.npos) formats[name] = format;
+  return formats;
 }
 
 /// A batch-invariant decoder for the scores of a batch.
@@ -115,10 +150,7 @@ BOOST_AUTO_TEST_SUITE(batch_invariant_model)
 BOOST_AUTO_TEST_CASE_TEMPLATE(training_and_generation_have_the_same_bits, T, Scalars) {
   for (const LlamaConfig& config : configurations()) {
     const ModelInputs weights = ModelInputs::random(config, {8, length}).template rounded<T>();
-    const auto text = [&](std::size_t s) {
-      return std::vector<std::int32_t>(weights.ids.begin() + static_cast<std::ptrdiff_t>(s * length),
-                                       weights.ids.begin() + static_cast<std::ptrdiff_t>((s + 1) * length));
-    };
+    const auto text = [&](std::size_t s) { return text_of(weights, s); };
     const std::vector<std::int32_t> chosen = text(0);
     // With a value for the first token, which has none.
     std::vector<double> expected = Training<T>(weights, {1, length}).log_probabilities(chosen);
@@ -208,9 +240,18 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(adapters, T, Scalars) {
   attention_alone[Projection::q] = attention_alone[Projection::v] = {.rank = 8, .alpha = 16};
   LoraConfig magnitudes = lora, some_magnitudes = attention_alone;
   magnitudes.magnitudes = some_magnitudes.magnitudes = true;
-  for (const LoraConfig& config : {lora, attention_alone, magnitudes, some_magnitudes}) {
-    const ModelInputs weights = ModelInputs::random(configurations()[2], {4, length}).template rounded<T>();
-    Training<T> training(weights, {3, length}, false, config);
+  const ModelInputs weights = ModelInputs::random(configurations()[2], {4, length}).template rounded<T>();
+  const WeightFormats dense, q8_0 = all_but_v_in(weights, QuantizedFormat::q8_0),
+                             nf4 = all_but_v_in(weights, QuantizedFormat::nf4);
+  for (const auto& [config, formats] : {std::pair(lora, dense),
+                                        {attention_alone, dense},
+                                        {magnitudes, dense},
+                                        {some_magnitudes, dense},
+                                        {lora, q8_0},
+                                        {attention_alone, nf4},
+                                        {magnitudes, nf4},
+                                        {some_magnitudes, q8_0}}) {
+    Training<T> training(weights, {3, length}, false, config, formats);
     std::mt19937 generator(9);
     std::normal_distribution<double> normal;
     const auto learn = [&] {
@@ -288,31 +329,75 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_choice_of_adapters, T, Scalars) {
   }
 }
 
-// Weights of a training with adapters stay quantised: a matrix that has an adapter, ones without, and a dense one. Alone
-// the rows are few, and many together.
+// Weights stay quantised beside adapters: a matrix that has one, ones without, and a dense one. Training of few rows, in
+// batches and among documents, and generation by decoders that borrow the model or have weights of their own.
 BOOST_AUTO_TEST_CASE_TEMPLATE(adapters_of_quantised_weights, T, Scalars) {
-  constexpr std::int64_t few = 6;
   LoraConfig lora = LoraConfig::all(5, 8);
   lora[Projection::k].rank = lora[Projection::up].rank = 0;
   const ModelInputs weights =
-      ModelInputs::random(configurations()[0], {8, few}, 71, lora).template rounded<T>();
-  const std::vector<std::int32_t> chosen(weights.ids.begin() + 5 * few, weights.ids.begin() + 6 * few);
-  for (const QuantizedFormat format : {QuantizedFormat::q8_0, QuantizedFormat::nf4}) {
-    WeightFormats formats;
-    for (const auto& [name, t] : weights.weights)
-      if (name.find("_proj.weight") != name.npos && name.find("v_proj") == name.npos) formats[name] = format;
-    const auto log_probabilities = [&](std::int64_t batch, const std::vector<std::int32_t>& ids) {
-      Training<T> training(weights, {batch, few}, false, lora, formats);
-      for (const Parameter& p : training.model.adapters())
-        write_parameter<T>(p.weight, weights.weights.at(p.name));
-      std::vector<double> all = training.log_probabilities(ids);
-      all.insert(all.begin(), 0);  // for the first token, which has none
-      return all;
+      ModelInputs::random(configurations()[1], {8, length}, 72, lora).template rounded<T>();
+  const auto text = [&](std::size_t s) { return text_of(weights, s); };
+  const std::vector<std::int32_t> chosen = text(0);
+  const auto texts_of = [&](std::size_t batch, std::size_t place) {
+    Prompts texts(batch);
+    for (std::size_t s = 0; s < batch; ++s) texts[s] = text(s == place ? 0 : s % 7 + 1);
+    return texts;
+  };
+  for (const QuantizedFormat format : quantized_formats) {
+    const WeightFormats formats = all_but_v_in(weights, format);
+    const auto training = [&](LayerShape shape, bool packed = false) {
+      auto one = std::make_unique<Training<T>>(weights, shape, packed, lora, formats);
+      for (const Parameter& p : one->model.adapters()) write_parameter<T>(p.weight, weights.weights.at(p.name));
+      return one;
     };
-    std::vector<double> expected = log_probabilities(1, chosen);
+    const auto check = [&](std::vector<double> found, std::size_t at, const std::vector<double>& expected,
+                           const std::string& what) {
+      check_bits(found, at, expected, what + ", weights in " + std::string(to_string(format)));
+    };
+    const auto alone = training({1, length});
+    std::vector<double> expected = alone->log_probabilities(chosen);
+    expected.insert(expected.begin(), 0);  // for the first token, which has none
     expected.pop_back();
-    check_bits(log_probabilities(8, weights.ids), 5 * few, expected,
-               "a batch in training, weights in " + std::string(to_string(format)));
+
+    std::vector<double> few = training({1, 6})->log_probabilities({chosen.begin(), chosen.begin() + 6});
+    few.insert(few.begin(), 0);
+    check(few, 0, {expected.begin(), expected.begin() + 6}, "few rows in training");
+    for (const auto& [batch, place] : {std::pair<std::size_t, std::size_t>{3, 2}, {8, 5}}) {
+      std::vector<std::int32_t> ids;
+      for (const auto& one : texts_of(batch, place)) ids.insert(ids.end(), one.begin(), one.end());
+      std::vector<double> found = training({static_cast<std::int64_t>(batch), length})->log_probabilities(ids);
+      found.insert(found.begin(), 0);
+      check(found, place * length, expected, "a batch of " + std::to_string(batch) + " in training");
+    }
+    std::vector<std::int32_t> row = text(1);
+    row.resize(13);
+    row.insert(row.end(), chosen.begin(), chosen.end());
+    row.resize(length + 40, 0);
+    std::vector<double> found =
+        training({1, length + 40}, true)->log_probabilities(row, {13, static_cast<std::int32_t>(length), 27});
+    found.insert(found.begin(), 0);
+    check(found, 13, expected, "a packed document");
+
+    // The format does not reach the cache: one kind each.
+    for (const auto& [batch, chunk, kind] :
+         {std::tuple<std::size_t, std::int64_t, KvCacheKind>{1, 1, KvCacheKind::contiguous},
+          {1, 70, KvCacheKind::paged},
+          {3, 64, KvCacheKind::paged},
+          {8, 1, KvCacheKind::contiguous},
+          {8, 70, KvCacheKind::contiguous}}) {
+      const auto sequences = scored(*alone, scoring(batch, chunk),
+                                    {.kind = kind, .batch = static_cast<std::int64_t>(batch), .page_tokens = 7},
+                                    texts_of(batch, batch / 2), chunk, batch == 3);
+      check(sequences[batch / 2].log_probabilities, 0, expected,
+            "a batch of " + std::to_string(batch) + " in generation, chunks of " + std::to_string(chunk));
+    }
+
+    DecoderOptions options = scoring(3, 64, formats);
+    options.adapters = {lora};
+    Decoding<T> own(weights, options, {.batch = 3});
+    for (const Parameter& p : own.decoder.adapters(0)) write_parameter<T>(p.weight, weights.weights.at(p.name));
+    check(scored(own, texts_of(3, 1), 64, false)[1].log_probabilities, 0, expected,
+          "a decoder with weights of its own");
   }
 }
 

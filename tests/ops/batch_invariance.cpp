@@ -135,28 +135,41 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(adapters, T, Scalars) {
   });
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(quantized_products, T, UpToFloat) {
-  constexpr std::int64_t in = 512, out = 72;
+BOOST_AUTO_TEST_CASE_TEMPLATE(quantized_products, T, Scalars) {
+  constexpr std::int64_t in = 530, out = 72, rank = 5;  // the last block of a row is not full
   std::mt19937 generator(3);
-  const auto x = TestTensor<Exec, T>({all_rows, in}).random(generator);
+  const auto tensor = [&](std::int64_t rows, std::int64_t columns) {
+    return TestTensor<Exec, T>({rows, columns}).random(generator);
+  };
+  const auto x = tensor(all_rows, in), residual = tensor(all_rows, out), xa = tensor(all_rows, rank),
+             b = tensor(out, rank);
   const auto dense = TestTensor<Exec, float>({out, in}, Rows::packed).random(generator);
-  for (const QuantizedFormat format :
-       {QuantizedFormat::q8_0, QuantizedFormat::q4_1, QuantizedFormat::tq2_0, QuantizedFormat::nf4}) {
+  for (const QuantizedFormat format : quantized_formats) {
     const Kokkos::View<std::byte*, Exec::memory_space> blocks("kformer::Testing::blocks",
                                                               quantized_bytes(format, out, in));
     const QuantizedOutput weight{format, blocks.data(), out, in};
     quantize(Exec(), dense.template view<2>(), weight);
-    for (const Activations activations : {Activations::full, Activations::int8}) {
-      if (activations == Activations::int8 && format == QuantizedFormat::nf4) continue;
-      BOOST_TEST_CONTEXT(name_of(format) << ", activations " << name_of(activations))
+    const auto check = [&](Activations activations, bool adapted, bool adds) {
       check_rows<T>(out, [&](RowSpan s, const TestTensor<Exec, T>& y) {
-        return Impl::QuantizedLinearForward{Impl::rows_of(x.ref(), s.first, s.count),
-                                            weight,
-                                            {},
-                                            y.ref(),
-                                            {.activations = activations, .batch_invariant = true}};
+        const auto rows = [&](const TestTensor<Exec, T>& t) {
+          return Impl::rows_of(t.ref(), s.first, s.count);
+        };
+        return Impl::QuantizedLinearForward{
+            rows(x),
+            weight,
+            adds ? rows(residual) : TensorRef{},
+            y.ref(),
+            {.activations = activations, .batch_invariant = true},
+            adapted ? Impl::AdapterTerms{rows(xa), b.ref()} : Impl::AdapterTerms{}};
       });
+    };
+    BOOST_TEST_CONTEXT(name_of(format)) {
+      check(Activations::full, false, false);
+      check(Activations::full, true, false);
+      check(Activations::full, true, true);
     }
+    if (has_integer_codes(format))
+      BOOST_TEST_CONTEXT(name_of(format) << ", activations int8") check(Activations::int8, false, false);
   }
 }
 

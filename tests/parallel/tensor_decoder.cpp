@@ -37,6 +37,9 @@ template <class T>
 std::vector<double> logits_of(const ModelInputs& inputs, const DecoderOptions& options,
                               const KvCacheOptions& cache) {
   Decoding<T> run(inputs, options, cache);
+  if (!options.adapters.empty())
+    for (const Parameter& p : run.decoder.adapters(0))
+      write_parameter<T>(p.weight, part_of_array(inputs.weights.at(p.name), p));
   std::mt19937 generator(7);  // of steps, the same on all ranks
   const auto logits = stepwise_logits<T>(inputs, run.decoder, *run.cache, generator);
   return {logits.values().begin(), logits.values().end()};
@@ -156,26 +159,38 @@ BOOST_AUTO_TEST_CASE(adapters_are_divided) {
   }
 }
 
-// Sums over ranks have an order that depends on nothing else.
+// Sums over ranks have an order that depends on nothing else. With an adapter on quantised weights, too.
 BOOST_AUTO_TEST_CASE_TEMPLATE(batch_invariant_logits_are_those_of_a_divided_model, T, Scalars) {
   const auto ranks = world();
-  const ModelInputs inputs = ModelInputs::random(model(kinds[1], ranks->size()), shape).template rounded<T>();
-  const auto ledger = Ledger::create();
-  LlamaModel<Exec, T> m(inputs.config, shape,
-                        {.mode = LayerMode::inference, .batch_invariant = true, .tensor = ranks}, *ledger);
-  for (const Parameter& p : m.parameters())
-    write_parameter<T>(p.weight, part_of_array(inputs.weights.at(p.name), p));
-  m.prepare(Exec());
-  m.forward(Exec(), on_device(inputs.ids));
-  const Kokkos::View<T**, Kokkos::LayoutRight, Exec::memory_space> logits("logits", shape.rows(),
-                                                                          inputs.config.vocab_size);
-  m.logits(Exec(), logits);
-  std::vector<double> expected;
-  for (const T x : on_host(logits)) expected.push_back(static_cast<double>(static_cast<compute_t<T>>(x)));
-  DecoderOptions options = divided(ranks);
-  options.batch_invariant = true;
-  for (const KvCacheKind kind : {KvCacheKind::contiguous, KvCacheKind::paged})
-    BOOST_TEST(logits_of<T>(inputs, options, {.kind = kind, .batch = 2, .page_tokens = 3}) == expected);
+  const auto check = [&](const LlamaConfig& config, const LoraConfig& lora) {
+    const ModelInputs inputs = ModelInputs::random(config, shape, 5, lora).template rounded<T>();
+    LayerOptions layer{.mode = LayerMode::inference, .batch_invariant = true, .lora = lora, .tensor = ranks};
+    DecoderOptions options = divided(ranks);
+    options.batch_invariant = true;
+    if (lora.any()) {
+      options.adapters = {lora};
+      for (const auto& [name, t] : inputs.weights)
+        if (name.ends_with("_proj.weight")) layer.formats[name] = QuantizedFormat::q8_0;
+      options.formats = layer.formats;
+    }
+    const auto ledger = Ledger::create();
+    LlamaModel<Exec, T> m(config, shape, layer, *ledger);
+    for (const WeightSlot& slot : m.weights())
+      Decoding<T>::write(slot, part_of_array(inputs.weights.at(slot.name), Decoding<T>::parameter_of(slot)));
+    for (const Parameter& p : m.adapters())
+      write_parameter<T>(p.weight, part_of_array(inputs.weights.at(p.name), p));
+    m.prepare(Exec());
+    m.forward(Exec(), on_device(inputs.ids));
+    const Kokkos::View<T**, Kokkos::LayoutRight, Exec::memory_space> logits("logits", shape.rows(),
+                                                                            config.vocab_size);
+    m.logits(Exec(), logits);
+    std::vector<double> expected;
+    for (const T x : on_host(logits)) expected.push_back(static_cast<double>(static_cast<compute_t<T>>(x)));
+    for (const KvCacheKind kind : {KvCacheKind::contiguous, KvCacheKind::paged})
+      BOOST_TEST(logits_of<T>(inputs, options, {.kind = kind, .batch = 2, .page_tokens = 3}) == expected);
+  };
+  check(model(kinds[1], ranks->size()), {});
+  check(blocks_of_32(ranks->size()), LoraConfig::all(3, 5));
 }
 
 // To the byte, by class; and a rank has its share of the weights and of the keys.

@@ -72,7 +72,6 @@ void check_objective(const MemoryPlanDeck& deck, const LoadedDeck& loaded, Diagn
 std::optional<std::pair<std::string, std::string>> fault_of(const MemoryPlanDeck& deck,
                                                             const MemoryCase& point) {
   const std::int64_t sequences = deck.training.sequences;
-  const bool quantised = point.weights != WeightStorage::same;
   if (sequences > 0 && point.batch > sequences)
     return {{"batch", fmt::format("'sweep.batch' = {}, the sequences of a micro-batch, is more than "
                                   "training.sequences = {}, those of a step",
@@ -97,12 +96,8 @@ std::optional<std::pair<std::string, std::string>> fault_of(const MemoryPlanDeck
                          name_of(point.recompute), deck.parallel->pipeline, name_of(deck.parallel->schedule))}};
   if (deck.objective.kind == ObjectiveKind::dpo && point.batch % 2 != 0)
     return {{"batch", whole_pairs("sweep.batch", point.batch)}};
-  if (deck.objective.kind == ObjectiveKind::grpo && quantised)
-    return {{"weights", fmt::format("'sweep.weights' = \"{}\" keeps weights quantised, but 'objective.kind' = "
-                                    "\"grpo\" samples with dense ones; remove it",
-                                    name_of(point.weights))}};
   // With adapters, quantised weights stay as they are.
-  if (!deck.adapter && quantised)
+  if (!deck.adapter && point.weights != WeightStorage::same)
     return {{"weights", fmt::format("'sweep.weights' = \"{}\" cannot be trained; add [adapter], or leave such "
                                     "cases out with [[sweep.exclude]]",
                                     name_of(point.weights))}};

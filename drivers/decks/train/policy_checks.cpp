@@ -47,10 +47,6 @@ class PolicyCheck {
             fmt::format("'policy.beta' = {} needs [adapter]: the reference is the model without it",
                         m_policy.beta));
     check_sampler(m_policy, m_deck.adapter, m_loaded, m_diagnostics);
-    if (m_deck.adapter && m_deck.precision.weights != WeightStorage::same)
-      error({"precision", "weights"},
-            "'precision.weights' keeps weights quantised, but 'objective.kind' = \"grpo\" samples with dense "
-            "ones; remove it");
     if (m_policy.delta > 0 && m_policy.delta <= 1 + m_policy.epsilon_high)
       error({"policy", "delta"},
             fmt::format("'policy.delta' = {} must be more than 1 + policy.epsilon_high = {}", m_policy.delta,
