@@ -37,6 +37,8 @@ StepBytes bytes_of_step(const GridTask& task) {
   bytes.data = g.zero == 0   ? 2 * weights * gradient * share
                : g.zero == 1 ? weights * (gradient + element) * share
                              : weights * (batches * gradient + element) * share;
+  // Its gradient is reduced once a step.
+  if (g.zero == 2) bytes.data -= 2 * copy / (tensor * stages) * (batches - 1) * gradient * share;
   const double parts = number(g.parts);
   bytes.pipeline = 2 * batches * (parts * stages - 1) / stages * states / (g.sequence ? tensor : 1) +
                    2 * copy / (tensor * stages) * gradient;

@@ -112,7 +112,10 @@ class Stage {
       add(task);
     m_program.exchange_all("gather_values", "stage losses");
     m_program.exchange_all("all_reduce", "gradients");
-    if (m_step.zero < 2) m_program.exchange_all("reduce_shards", "gradients");
+    if (m_step.zero < 2)
+      m_program.exchange_all("reduce_shards", "gradients");
+    else
+      reduce(std::ranges::count(m_step.arrays.tied, true));
     for (const char* region : {"norm", "stage norm"}) m_program.exchange_all("gather_values", region);
     m_program.compute(m_times.update * elements());
     for (const char* region : {"weights", "gradients"}) m_program.exchange_all("gather_shards", region);
@@ -129,6 +132,7 @@ class Stage {
         return backward(task.part);
       case PipelineWork::weights:
         for_layers(task.part, [&] { add_weights(m_times, m_program); });
+        reduce(layers_of(m_step, task.part));
     }
   }
 
@@ -154,8 +158,15 @@ class Stage {
       m_program.exchange("all_gather", "tokens");
     else
       m_program.send(neighbour(-1), Message::gradients);
-    if (m_step.zero == 2) m_program.exchange("reduce_shards", "gradients", std::ssize(m_step.arrays.ends));
+    reduce(is_last_part(m_step, part) + (is_first_part(m_step, part) && !two_have_the_embedding()));
+    if (!splits_backward(m_step.pipeline.schedule)) reduce(layers_of(m_step, part));
   }
+
+  // Groups of gradients, with ZeRO 2 after each micro-batch.
+  void reduce(std::int64_t groups) {
+    if (m_step.zero == 2) m_program.exchange("reduce_shards", "gradients", groups);
+  }
+  bool two_have_the_embedding() const { return m_step.grid.pipeline > 1 && m_step.config.tie_word_embeddings; }
 
   template <class F>
   void for_layers(int part, F f) const {

@@ -156,7 +156,8 @@ void add_gradients(const StepShape& step, CallList& list) {
                         end = step.arrays.ends[static_cast<std::size_t>(g)];
       std::int64_t sent = 0;
       for (std::size_t a = begin; a < end; ++a) sent += step.arrays.elements[a] - shards.of(rank)[a].size();
-      list.add("reduce_shards", "gradients", CallAxis::replicas, rounds,
+      // Those of two stages are added up until the end of the step.
+      list.add("reduce_shards", "gradients", CallAxis::replicas, step.arrays.tied[begin] ? 1 : rounds,
                static_cast<std::uint64_t>(sent) * step.computed_bytes);
     }
   } else {

@@ -195,7 +195,7 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, con
   Operands("DecoderLayer::backward", {{"x", tensor_ref(x)}, {"dy", tensor_ref(dy)}, {"dx", tensor_ref(dx)}})
       .require_disjoint("dx");
   Impl::require_packed("DecoderLayer::backward", m_options, m_shape.rows(), packed);
-  if (!m_options.accumulate) clear_gradients(exec);
+  if (!m_options.accumulate && !(m_options.split_backward && adapts())) clear_gradients(exec);
   if (m_options.split_backward) Kokkos::deep_copy(exec, m_dy, dy);
   const bool again = keeps_nothing() && m_shared->computed != this;
   if (again) {

@@ -29,6 +29,14 @@ inline AttentionOptions attention_options(const LlamaConfig& config, const Layer
           .batch_invariant = options.batch_invariant};
 }
 
+/// The ranks of all adapters of the maps in front of the one that begins with a projection.
+template <class Adapters>
+std::size_t ranks_before(const Adapters& adapters, Projection first) {
+  return (first > Projection::q ? adapters.qkv.a.extent(0) : 0) +
+         (first > Projection::o ? adapters.out.a.extent(0) : 0) +
+         (first > Projection::gate ? adapters.gate_up.a.extent(0) : 0);
+}
+
 }  // namespace Impl
 
 template <class Exec, Scalar T>
@@ -158,6 +166,7 @@ Arena<typename Exec::memory_space> DecoderLayer<Exec, T>::activation_arena() {
     arena.add(m_d_gate_up, rows, 2 * m_config.intermediate_size);
     arena.add(m_dh, state_rows(), m_config.hidden_size);
     arena.add(m_d_qkv, rows, m_config.qkv_size());
+    arena.add(m_dxa, rows, Impl::ranks_before(m_adapter, Projection::down) + m_adapter.down.a.extent(0));
   }
   return arena;
 }
@@ -229,10 +238,12 @@ void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, std::size_t scratch)
                   [&] {
                     if (!m_options.split_backward) arena.add(m_d_qkv, rows, m_config.qkv_size());
                   });
-    if (!m_options.split_backward) arena.add(m_dh, state_rows(), hidden);
-    arena.add(m_dxa, rows,
-              std::max({m_adapter.qkv.a.extent(0), m_adapter.out.a.extent(0), m_adapter.gate_up.a.extent(0),
-                        m_adapter.down.a.extent(0)}));
+    if (!m_options.split_backward) {
+      arena.add(m_dh, state_rows(), hidden);
+      arena.add(m_dxa, rows,
+                std::max({m_adapter.qkv.a.extent(0), m_adapter.out.a.extent(0), m_adapter.gate_up.a.extent(0),
+                          m_adapter.down.a.extent(0)}));
+    }
     if (may_drop()) arena.add(m_dropped, array_bytes<T>({rows, widest_input()}));
     if (has_magnitudes()) arena.add(m_unscaled, array_bytes<T>({rows, widest_gains()}));
     arena.add(m_norm_workspace, norm_workspace_bytes());
@@ -301,7 +312,8 @@ std::size_t DecoderLayer<Exec, T>::attention_workspace_bytes() const {
   return attention_backward_workspace_bytes(Exec(), shape, options);
 }
 
-// The maps with their adapters. In backward they share one array for the gradients of xa.
+// The maps with their adapters. In backward they share one array for the gradients of xa, unless `backward_weights` reads
+// them: then each has its own columns.
 template <class Exec, Scalar T>
 typename DecoderLayer<Exec, T>::template Map<3> DecoderLayer<Exec, T>::qkv_map() const {
   return map(m_weight.qkv, m_weight.qkv_split, m_gradient.qkv, m_adapter.qkv, m_adapter_gradient.qkv, m_qkv_xa,
@@ -330,9 +342,10 @@ typename DecoderLayer<Exec, T>::template Map<count> DecoderLayer<Exec, T>::map(
     const BlockMatrix<memory_space, C>& dweight, const AdapterMatrices<memory_space, T, count>& adapter,
     const AdapterMatrices<memory_space, C, count>& gradient, const Matrix& xa, const Gains& gains,
     Projection first) const {
-  const Matrix dxa = trains()
-                         ? Matrix(Kokkos::subview(m_dxa, Kokkos::ALL, std::pair(std::size_t(0), xa.extent(1))))
-                         : Matrix();
+  const std::size_t first_dxa = m_options.split_backward ? Impl::ranks_before(m_adapter, first) : 0;
+  const Matrix dxa =
+      trains() ? Matrix(Kokkos::subview(m_dxa, Kokkos::ALL, std::pair(first_dxa, first_dxa + xa.extent(1))))
+               : Matrix();
   const auto in_bytes = [&](const Bytes& bytes, std::size_t columns) {
     return Matrix(reinterpret_cast<T*>(bytes.data()),
                   Kokkos::LayoutStride(static_cast<std::size_t>(m_shape.rows()), columns, columns, 1));

@@ -33,6 +33,8 @@ void DecoderLayer<Exec, T>::backward_weights(const Exec& exec, const ConstMatrix
                        (m_ran_forward ? "backward has made these gradients; set LayerOptions::split_backward"
                                       : "there was no forward; call forward(exec, x, y) and backward first"));
   Impl::require_view("DecoderLayer::backward_weights", "x", x, {state_rows(), m_config.hidden_size});
+  // Those of adapters are all made here. Other layers may have used their arrays since `backward`.
+  if (adapts() && !m_options.accumulate) clear_gradients(exec);
   if (!keeps_pointwise()) restore_product(exec);
   down_map().backward_weight(exec, m_product, whole(exec, m_dy));
   if (!keeps_pointwise()) normalise(exec, mlp_norm(), m_h);

@@ -175,31 +175,38 @@ struct LayerMap {
 
   /// The gradient of x, and those of the weight or of the adapters.
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx) const {
-    if (!adapted) {
-      backward_weight(exec, x, dy);
-      backward_input(exec, dy, dx);
-      return;
-    }
-    if (drops()) return dropped_backward(exec, x, dy, dx);
-    if (!magnitudes.any()) return backward_without_gain(exec, x, dy, dx);
-    forward_without_gain(exec, x, magnitudes.product);
-    for_parts(adapter, [&](const auto& part, std::size_t i, const auto&) {
-      const auto columns = [&](const auto& m) { return Kokkos::subview(m, Kokkos::ALL, columns_of(part)); };
-      magnitude_gradient(exec, columns(dy), columns(magnitudes.product), rows_of_part(magnitudes.norm, part),
-                         rows_of_part(gradient.magnitude, gradient.parts[i]));
-    });
-    scale_columns(exec, dy, magnitudes.gain, magnitudes.product);
-    backward_without_gain(exec, x, magnitudes.product, dx);
+    backward_input(exec, dy, dx);
+    backward_weight(exec, x, dy);
   }
 
-  /// The gradient of x alone. There are no adapters.
+  /// The gradient of x alone, and dxa.
   void backward_input(const Exec& exec, const ConstMatrix& dy, const Matrix& dx) const {
-    linear_backward_input(exec, weight, dy, dx, {}, workspace);
+    if (!adapted)
+      linear_backward_input(exec, weight, dy, dx, {}, workspace);
+    else if (drops())
+      dropped_backward_input(exec, dy, dx);
+    else
+      backward_input_without_gain(exec, with_gain(exec, dy), dx);
   }
 
-  /// The gradient of the weight alone. There are no adapters.
+  /// The gradients of the weight or of the adapters alone, of which those of A need dxa.
   void backward_weight(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy) const {
-    linear_backward_weight(exec, x, dy, dweight, {}, workspace);
+    if (!adapted) return linear_backward_weight(exec, x, dy, dweight, {}, workspace);
+    if (drops()) return dropped_backward_weight(exec, x, dy);
+    if (magnitudes.any()) {
+      forward_without_gain(exec, x, magnitudes.product);
+      for_parts(adapter, [&](const auto& part, std::size_t i, const auto&) {
+        const auto columns = [&](const auto& m) { return Kokkos::subview(m, Kokkos::ALL, columns_of(part)); };
+        magnitude_gradient(exec, columns(dy), columns(magnitudes.product), rows_of_part(magnitudes.norm, part),
+                           rows_of_part(gradient.magnitude, gradient.parts[i]));
+      });
+    }
+    const ConstMatrix d_product = with_gain(exec, dy);
+    linear_backward_weight(exec, x, dxa, gradient.a, {}, workspace);
+    for_parts(gradient, [&](const auto& part, std::size_t, const auto& ranks) {
+      linear_backward_weight(exec, Kokkos::subview(xa, Kokkos::ALL, ranks),
+                             Kokkos::subview(d_product, Kokkos::ALL, columns_of(part)), part.b, {}, workspace);
+    });
   }
 
   // y = x Wᵀ + xa Bᵀ.
@@ -211,19 +218,20 @@ struct LayerMap {
         {batch_invariant});
   }
 
-  void backward_without_gain(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy,
-                             const Matrix& dx) const {
+  void backward_input_without_gain(const Exec& exec, const ConstMatrix& dy, const Matrix& dx) const {
     if (split.empty())
       lora_backward_input(
           exec, LoraBackwardInputOperands{
                     .weight = weight, .a = adapter.a, .parts = adapter.parts, .dy = dy, .dxa = dxa, .dx = dx});
     else
       matrices().backward_input(exec, tensor_ref(dy), tensor_ref(dx));
-    linear_backward_weight(exec, x, dxa, gradient.a, {}, workspace);
-    for_parts(gradient, [&](const auto& part, std::size_t, const auto& ranks) {
-      linear_backward_weight(exec, Kokkos::subview(xa, Kokkos::ALL, ranks),
-                             Kokkos::subview(dy, Kokkos::ALL, columns_of(part)), part.b, {}, workspace);
-    });
+  }
+
+  // gain ⊙ dy: with magnitudes in the array of the product.
+  ConstMatrix with_gain(const Exec& exec, const ConstMatrix& dy) const {
+    if (!magnitudes.any()) return dy;
+    scale_columns(exec, dy, magnitudes.gain, magnitudes.product);
+    return magnitudes.product;
   }
 
   bool drops() const { return adapted && dropout.probability > 0; }
@@ -291,17 +299,21 @@ struct LayerMap {
     });
   }
 
-  // dm_p of the products that forward scaled, and dx += drop_p(((gain − 1) ⊙ dy_p) W_p). Returns gain ⊙ dy_p.
-  ConstMatrix dropped_gain_backward(const Exec& exec, const ConstMatrix& x, const LoraPart<Matrix>& part,
-                                    std::size_t i, const ConstMatrix& xa_part, const ConstMatrix& dy_part,
-                                    const Matrix& dx) const {
-    const auto gain = rows_of_part(magnitudes.gain, part);
-    const Matrix product = dropped_product(exec, x, part, i);
-    linear_residual_forward(exec, xa_part, part.b, product, product, {.batch_invariant = batch_invariant},
-                            workspace);
-    magnitude_gradient(exec, dy_part, product, rows_of_part(magnitudes.norm, part),
-                       rows_of_part(gradient.magnitude, gradient.parts[i]));
-    scale_columns(exec, dy_part, GainLessOne{gain}, product);
+  // The columns of gain ⊙ dy of one part, in those of the product.
+  ConstMatrix part_with_gain(const Exec& exec, const LoraPart<Matrix>& part, const ConstMatrix& dy) const {
+    const ConstMatrix dy_part = Kokkos::subview(dy, Kokkos::ALL, columns_of(part));
+    if (!magnitudes.any()) return dy_part;
+    const Matrix to = Kokkos::subview(magnitudes.product, Kokkos::ALL, columns_of(part));
+    scale_columns(exec, dy_part, rows_of_part(magnitudes.gain, part), to);
+    return to;
+  }
+
+  // dx += drop_p(((gain − 1) ⊙ dy_p) W_p).
+  void add_gain_backward(const Exec& exec, const LoraPart<Matrix>& part, std::size_t i, const ConstMatrix& dy,
+                         const Matrix& dx) const {
+    const Matrix product = Kokkos::subview(magnitudes.product, Kokkos::ALL, columns_of(part));
+    scale_columns(exec, ConstMatrix(Kokkos::subview(dy, Kokkos::ALL, columns_of(part))),
+                  GainLessOne{rows_of_part(magnitudes.gain, part)}, product);
     const LinearOptions options{.scale = dropout.factor()};
     if (split.empty())
       linear_backward_input(exec, rows_of(weight, columns_of(part)), product, dropout.dropped, options,
@@ -309,30 +321,44 @@ struct LayerMap {
     else
       matrices().backward_input_one(exec, i, tensor_ref(product), tensor_ref(dropout.dropped), options);
     add_dropped(exec, dropout.mask(i), dropout.dropped, dx);
-    scale_columns(exec, dy_part, gain, product);
-    return product;
   }
 
-  // dxa_p = s/(1 − p) dy_p B_p and dx = dy W + mask_p ⊙ (dxa_p A_p); dA_p and dB_p.
-  void dropped_backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx) const {
+  // dm_p of the products that forward scaled.
+  void dropped_magnitude_gradient(const Exec& exec, const ConstMatrix& x, const LoraPart<Matrix>& part,
+                                  std::size_t i, const ConstMatrix& xa_part, const ConstMatrix& dy) const {
+    const Matrix product = dropped_product(exec, x, part, i);
+    linear_residual_forward(exec, xa_part, part.b, product, product, {.batch_invariant = batch_invariant},
+                            workspace);
+    magnitude_gradient(exec, Kokkos::subview(dy, Kokkos::ALL, columns_of(part)), product,
+                       rows_of_part(magnitudes.norm, part),
+                       rows_of_part(gradient.magnitude, gradient.parts[i]));
+  }
+
+  // dxa_p = s/(1 − p) dy_p B_p and dx = dy W + mask_p ⊙ (dxa_p A_p).
+  void dropped_backward_input(const Exec& exec, const ConstMatrix& dy, const Matrix& dx) const {
     if (split.empty())
       linear_backward_input(exec, weight, dy, dx, {}, workspace);
     else
       matrices().backward_input(exec, tensor_ref(dy), tensor_ref(dx));
     for_parts(adapter, [&](const auto& part, std::size_t i, const auto& ranks) {
-      const ConstMatrix xa_part = Kokkos::subview(xa, Kokkos::ALL, ranks);
-      ConstMatrix dy_part = Kokkos::subview(dy, Kokkos::ALL, columns_of(part));
-      if (magnitudes.any()) dy_part = dropped_gain_backward(exec, x, part, i, xa_part, dy_part, dx);
+      if (magnitudes.any()) add_gain_backward(exec, part, i, dy, dx);
       const Matrix dxa_part = Kokkos::subview(dxa, Kokkos::ALL, ranks);
-      linear_backward_weight(exec, xa_part, dy_part, gradient.parts[i].b, {}, workspace);
-      linear_backward_input(exec, part.b, dy_part, dxa_part, {.scale = part.scale * dropout.factor()},
-                            workspace);
-      drop(exec, dropout.mask(i), x, dropout.dropped);
-      linear_backward_weight(exec, dropout.dropped, dxa_part, Kokkos::subview(gradient.a, ranks, Kokkos::ALL),
-                             {}, workspace);
-      linear_backward_input(exec, Kokkos::subview(adapter.a, ranks, Kokkos::ALL), dxa_part, dropout.dropped, {},
-                            workspace);
+      linear_backward_input(exec, part.b, part_with_gain(exec, part, dy), dxa_part,
+                            {.scale = part.scale * dropout.factor()}, workspace);
+      linear_backward_input(exec, rows_of(adapter.a, ranks), dxa_part, dropout.dropped, {}, workspace);
       add_dropped(exec, dropout.mask(i), dropout.dropped, dx);
+    });
+  }
+
+  // dA_p and dB_p, and dm_p.
+  void dropped_backward_weight(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy) const {
+    for_parts(adapter, [&](const auto& part, std::size_t i, const auto& ranks) {
+      const ConstMatrix xa_part = Kokkos::subview(xa, Kokkos::ALL, ranks);
+      if (magnitudes.any()) dropped_magnitude_gradient(exec, x, part, i, xa_part, dy);
+      linear_backward_weight(exec, xa_part, part_with_gain(exec, part, dy), gradient.parts[i].b, {}, workspace);
+      drop(exec, dropout.mask(i), x, dropout.dropped);
+      linear_backward_weight(exec, dropout.dropped, Kokkos::subview(dxa, Kokkos::ALL, ranks),
+                             Kokkos::subview(gradient.a, ranks, Kokkos::ALL), {}, workspace);
     });
   }
 

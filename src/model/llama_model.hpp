@@ -200,7 +200,7 @@ void LlamaModel<Exec, T>::reverse_layer(const Exec& exec, std::int64_t l, const 
   if (const std::int64_t n = m_offload_index[i]; n >= 0)
     m_offloaded.fetch(exec, n, x.data(), n > 0 ? m_chain.offloaded(n - 1).data() : nullptr);
   m_layers[i].backward(exec, x, dy, dx, m_passes[m_slot].packed);
-  gradients_are_ready(exec, m_layers.size() - i - (adapts() || !has_head() ? 1 : 0));
+  if (!m_options.split_backward) layer_is_ready(exec, i);
 }
 
 // From the input of the first layer to m_hidden.
@@ -273,10 +273,10 @@ void LlamaModel<Exec, T>::embedding_gradient(const Exec& exec, const Tokens& ids
   if (adapts()) return;
   {
     Region region("embedding");
-    if (takes_turns() && !m_config.tie_word_embeddings) clear_gradients_of_ends(exec);
+    if (ends_take_turns()) clear_gradients_of_ends(exec);
     m_vocabulary.embed_backward(exec, ids, dx, m_gradient.embedding);
   }
-  gradients_are_ready(exec, m_layers.size() + (has_head() ? 1 : 0));
+  if (!keeps_embedding_gradient()) gradients_are_ready(exec, m_layers.size() + (has_head() ? 1 : 0));
 }
 
 template <class Exec, Scalar T>
@@ -298,7 +298,7 @@ template <class Exec, Scalar T>
 typename LlamaModel<Exec, T>::Matrix LlamaModel<Exec, T>::layer_gradients(
     const Exec& exec, const Tokens& targets, const ConstTokenNumbers& dloss, const TokenNumbers& loss,
     const CrossEntropyOptions& options, const Matrix* dx) {
-  if (!m_options.accumulate) clear_gradients_of_ends(exec);
+  begin_gradients_of_ends(exec);
   {
     Region region("loss");
     m_vocabulary.loss(exec,

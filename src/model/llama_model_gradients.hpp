@@ -14,9 +14,17 @@ namespace kformer {
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::zero_gradients(const Exec& exec) {
   m_guard.require("LlamaModel", "zero_gradients");
-  if (!m_options.accumulate) return;
   for (auto& layer : m_layers) layer.zero_gradients(exec);
-  clear_gradients_of_ends(exec);
+  if (m_options.accumulate || keeps_embedding_gradient()) clear_gradients_of_ends(exec);
+}
+
+// Of one backward.
+template <class Exec, Scalar T>
+void LlamaModel<Exec, T>::begin_gradients_of_ends(const Exec& exec) {
+  if (keeps_embedding_gradient())
+    Kokkos::deep_copy(exec, m_gradient.norm, C(0));
+  else if (!m_options.accumulate)
+    clear_gradients_of_ends(exec);
 }
 
 template <class Exec, Scalar T>
@@ -52,6 +60,11 @@ void LlamaModel<Exec, T>::on_gradients(std::function<void(const Exec&, std::size
 template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::gradients_are_ready(const Exec& exec, std::size_t group) const {
   if (m_gradients_ready) m_gradients_ready(exec, group);
+}
+
+template <class Exec, Scalar T>
+void LlamaModel<Exec, T>::layer_is_ready(const Exec& exec, std::size_t l) const {
+  gradients_are_ready(exec, m_layers.size() - l - (adapts() || !has_head() ? 1 : 0));
 }
 
 }  // namespace kformer

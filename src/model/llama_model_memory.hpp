@@ -42,7 +42,7 @@ LlamaModel<Exec, T>::LlamaModel(const LlamaConfig& config, LayerShape shape, con
                   ledger};
   place_ends(ledger, MemoryClass::weights, m_weight);
   if (trains_ends()) place_ends(ledger, MemoryClass::gradients, m_gradient);
-  if (trains_ends() && takes_turns() && !config.tie_word_embeddings) m_gradient.head = m_gradient.embedding;
+  if (trains_ends() && ends_take_turns()) m_gradient.head = m_gradient.embedding;
   place_activations(ledger);
   place_workspace(ledger);
 }
@@ -131,7 +131,7 @@ void LlamaModel<Exec, T>::place_ends(Ledger& ledger, MemoryClass memory_class, E
   const bool tied = m_config.tie_word_embeddings;
   arena.add(ends.embedding, has_embedding() || (tied && has_head()) ? vocabulary : 0, hidden);
   arena.add(ends.norm, has_head() ? hidden : 0);
-  const bool own_head = !tied && has_head() && !(memory_class == MemoryClass::gradients && takes_turns());
+  const bool own_head = !tied && has_head() && !(memory_class == MemoryClass::gradients && ends_take_turns());
   arena.add(ends.head, own_head ? vocabulary : 0, hidden);
   ends.block = arena.allocate(ledger, memory_class, std::string("LlamaModel::") + to_string(memory_class));
 }

@@ -63,7 +63,7 @@ void LlamaModel<Exec, T>::backward_states(const Exec& exec, const Tokens& ids, c
   require_saved(Saved::forward, "backward_states", "forward");
   Impl::require_view("LlamaModel::backward_states", "ids", ids, {m_shape.rows()});
   require_states("backward_states", "dy", tensor_ref(dy));
-  if (!m_options.accumulate) clear_gradients_of_ends(exec);
+  begin_gradients_of_ends(exec);
   Kokkos::deep_copy(exec, m_dx, dy);
   embedding_gradient(exec, ids, reverse_layers(exec, nullptr));
 }
@@ -92,8 +92,10 @@ void LlamaModel<Exec, T>::backward_weights(const Exec& exec) {
         "backward first");
   wait = false;
   Region region("weights");
-  for (std::size_t l = m_layers.size(); l-- > 0;)
+  for (std::size_t l = m_layers.size(); l-- > 0;) {
     m_layers[l].backward_weights(exec, m_chain.kept(static_cast<std::int64_t>(l)));
+    layer_is_ready(exec, l);
+  }
 }
 
 }  // namespace kformer

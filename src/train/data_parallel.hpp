@@ -69,6 +69,12 @@ inline std::vector<Parameter> shard_of(const std::vector<Parameter>& parameters,
   return parts;
 }
 
+template <class Exec>
+void clear_bytes(const Exec& exec, void* data, std::size_t bytes) {
+  using Bytes = Kokkos::View<std::byte*, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  Kokkos::deep_copy(exec, Bytes(static_cast<std::byte*>(data), bytes), std::byte{});
+}
+
 inline std::vector<TensorRef> arrays_of(const std::vector<Parameter>& parameters,
                                         TensorRef Parameter::* member) {
   std::vector<TensorRef> all;
@@ -147,6 +153,7 @@ const StepShare& DataParallel<Exec>::begin_step(const Exec& exec, std::int64_t s
     m_share.stride = batch;
   }
   if (m_options.fixed_order) check_order();
+  if (divides_gradients() && !m_tree) Impl::clear_bytes(exec, m_sums.data(), m_sums.bytes());
   // What it sends must be the sum of nothing.
   if (sequences == 0 && !divides_gradients()) clear_gradients(exec, {0, m_parameters.size()});
   return m_share;
@@ -204,13 +211,9 @@ LeafShares DataParallel<Exec>::shares() const {
 
 template <class Exec>
 void DataParallel<Exec>::clear_gradients(const Exec& exec, ParameterGroup group) {
-  using Bytes = Kokkos::View<std::byte*, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
   for (std::size_t i = group.begin; i < group.end; ++i) {
     const TensorRef& gradient = m_parameters[i].gradient;
-    Kokkos::deep_copy(exec,
-                      Bytes(static_cast<std::byte*>(gradient.data),
-                            static_cast<std::size_t>(gradient.size()) * size_of(gradient.dtype)),
-                      std::byte{});
+    Impl::clear_bytes(exec, gradient.data, static_cast<std::size_t>(gradient.size()) * size_of(gradient.dtype));
   }
 }
 
@@ -233,6 +236,22 @@ void DataParallel<Exec>::add_group(const Exec& exec, std::size_t group) {
     if (m_tree) m_tree->add_last(exec, m_done, m_done + 1, {g.begin, g.end});
     begin_group(exec, group);
   }
+}
+
+template <class Exec>
+void DataParallel<Exec>::add_nothing(const Exec& exec, std::size_t group) {
+  if (is_tied(m_groups[group])) return;
+  clear_gradients(exec, m_groups[group]);
+  add_group(exec, group);
+  finish_group(exec);
+}
+
+// Two stages make its gradients, at different times, so that they are added up until the end of the step.
+template <class Exec>
+bool DataParallel<Exec>::is_tied(const ParameterGroup& group) const {
+  return std::any_of(m_parameters.begin() + static_cast<std::ptrdiff_t>(group.begin),
+                     m_parameters.begin() + static_cast<std::ptrdiff_t>(group.end),
+                     [](const Parameter& p) { return p.tied; });
 }
 
 // Of one whose gradients are those of the step.
@@ -270,7 +289,7 @@ void DataParallel<Exec>::finish_group(const Exec& exec) {
   if (!m_begun) return;
   m_collectives.finish_reductions(exec);
   // In the fixed order the tree adds.
-  const bool add = !m_tree && m_done > 0;
+  const bool add = !m_tree;
   for (std::size_t i = m_begun->begin; i < m_begun->end; ++i) {
     const TensorRef part = part_of(m_parameters[i].gradient, own_ranges()[i]);
     Impl::copy_or_add(exec, part, m_shard[i].gradient.data, part.data, add);
@@ -314,10 +333,10 @@ double DataParallel<Exec>::sum(const Exec& exec, std::span<const double> values)
 template <class Exec>
 double DataParallel<Exec>::reduce(const Exec& exec) {
   if (divides_gradients()) {
-    // Ranks with fewer micro-batches add nothing to the last ones of the others.
-    for (const std::int64_t rounds = shares().each(); m_done < rounds; ++m_done)
-      for (std::size_t group = 0; group < m_groups.size(); ++group) {
-        clear_gradients(exec, m_groups[group]);
+    for (; m_done < rounds(); ++m_done)
+      for (std::size_t group = 0; group < m_groups.size(); ++group) add_nothing(exec, group);
+    for (std::size_t group = 0; group < m_groups.size(); ++group)
+      if (is_tied(m_groups[group])) {
         add_group(exec, group);
         finish_group(exec);
       }

@@ -184,10 +184,20 @@ StepReport Trainer<Exec, T>::begin_step(const Exec& exec, std::span<const TokenS
     return report;
   }
   for (Model& part : m_models) part.zero_gradients(exec);
-  // The parts of a pipeline are reduced at the end.
-  if (m_parallel && !m_pipeline)
-    model().on_gradients([this](const Exec& e, std::size_t group) { m_parallel->add_group(e, group); });
+  // Without `ZeroStage::gradients` the parts of a pipeline are reduced at the end.
+  if (m_parallel && (!m_pipeline || m_parallel->divides_gradients())) watch_gradients();
   return report;
+}
+
+// Groups of the parts of a model follow each other.
+template <class Exec, Scalar T>
+void Trainer<Exec, T>::watch_gradients() {
+  std::size_t first = 0;
+  for (Model& part : m_models) {
+    part.on_gradients(
+        [this, first](const Exec& e, std::size_t group) { m_parallel->add_group(e, first + group); });
+    first += part.gradient_groups().size();
+  }
 }
 
 // `losses` are those of this rank's micro-batches; the loss of the step is their sum over all ranks, divided by `count`.
@@ -195,7 +205,7 @@ template <class Exec, Scalar T>
 void Trainer<Exec, T>::finish_step(const Exec& exec, StepReport& report, std::span<const double> losses,
                                    double count) {
   ++m_steps;
-  model().on_gradients({});
+  for (Model& part : m_models) part.on_gradients({});
   report.gradient_norm =
       m_parallel ? m_optimizer.set_norm(exec, m_parallel->reduce(exec)) : m_optimizer.measure(exec);
   report.loss = (m_parallel ? m_parallel->sum(exec, losses) : Impl::sum_of(losses)) / count;

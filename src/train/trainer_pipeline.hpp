@@ -48,6 +48,20 @@ inline RecomputeSchedule schedule_of(const TrainerOptions& options, const LlamaC
   return schedule;
 }
 
+/// The groups of a part of a model whose gradients are complete after some work: the ends are after backward.
+template <class Model>
+std::vector<std::size_t> groups_after(const Model& model, PipelineWork work, PipelineSchedule schedule) {
+  const std::size_t all = model.gradient_groups().size(),
+                    layers = static_cast<std::size_t>(model.part().end - model.part().begin),
+                    first = all > layers && model.has_head() ? 1 : 0;
+  std::vector<std::size_t> groups;
+  for (std::size_t group = 0; group < all; ++group) {
+    const bool is_layer = group >= first && group < first + layers;
+    if (work == (is_layer ? last_work(schedule) : PipelineWork::backward)) groups.push_back(group);
+  }
+  return groups;
+}
+
 /// \throws NotSupported if options do not go with ranks that divide layers
 inline void check_pipeline(const LlamaConfig& config, const TrainerOptions& options) {
   const Require require{"Trainer"};
@@ -55,8 +69,10 @@ inline void check_pipeline(const LlamaConfig& config, const TrainerOptions& opti
   require_enumerator("Trainer", "pipeline.schedule", options.pipeline.schedule);
   require(options.pipeline.micro_batches >= 0, "pipeline.micro_batches must not be negative, got ",
           options.pipeline.micro_batches);
-  require(p.zero != ZeroStage::gradients,
-          "ranks of a pipeline keep the gradients of several micro-batches; choose ZeroStage::optimizer");
+  require(
+      p.zero != ZeroStage::gradients || !splits_backward(options.pipeline.schedule) || options.layer.lora.any(),
+      "the schedule zero_bubble makes the gradients of norms before those of matrices, which "
+      "ZeroStage::gradients reduces together; choose another schedule, or ZeroStage::optimizer");
   require(!p.overlap,
           "the gradients of a pipeline are reduced at the end of a step; leave out parallel.overlap");
   require(!p.fixed_order || options.pipeline.schedule == PipelineSchedule::one_forward_one_backward,
@@ -167,13 +183,24 @@ void Trainer<Exec, T>::run_task(const Exec& exec, const PipelineTask& task, std:
                                                       : "pipeline_weights");
   Model& model = m_models[static_cast<std::size_t>(task.part)];
   model.use_slot(task.micro_batch % m_pipeline->slots(task.part));
-  if (task.work == PipelineWork::weights) return model.backward_weights(exec);
   const auto dropping = dropout(first);
+  if (task.work == PipelineWork::weights) return model.backward_weights(exec);
   upload(exec, part);
   if (task.work == PipelineWork::forward)
     run_forward(exec, model);
   else
     run_backward(exec, model);
+}
+
+// Of a micro-batch that others have who share the gradients of this stage: they wait for each group that it completes.
+template <class Exec, Scalar T>
+void Trainer<Exec, T>::skip_task(const Exec& exec, const PipelineTask& task) {
+  std::size_t first = 0;
+  for (int part = 0; part < task.part; ++part)
+    first += m_models[static_cast<std::size_t>(part)].gradient_groups().size();
+  const Model& model = m_models[static_cast<std::size_t>(task.part)];
+  for (const std::size_t group : Impl::groups_after(model, task.work, m_pipeline->shape().schedule))
+    m_parallel->add_nothing(exec, first + group);
 }
 
 // The sum over the tokens of each micro-batch, which all ranks get from the last.
@@ -203,12 +230,18 @@ std::vector<double> Trainer<Exec, T>::pipeline_losses(const Exec& exec,
       exec.fence("kformer::Trainer: the next micro-batch overwrites the tokens");
     }
   } else {
-    for (const PipelineTask& task : pipeline_work(m_pipeline->shape(), m_pipeline->rank(), count)) {
-      const auto& [first, part] = batches[static_cast<std::size_t>(task.micro_batch)];
-      run_task(exec, task, first, part);
-      if (task.work == PipelineWork::backward && m_models[static_cast<std::size_t>(task.part)].has_head())
-        note_losses(task.micro_batch);
-      exec.fence("kformer::Trainer: the next micro-batch overwrites the tokens");
+    // Without the micro-batches that this rank does not have, the work is in the order of those that it has.
+    const std::int64_t rounds = m_parallel->divides_gradients() ? m_parallel->rounds() : count;
+    for (const PipelineTask& task : pipeline_work(m_pipeline->shape(), m_pipeline->rank(), rounds)) {
+      if (task.micro_batch >= count) {
+        skip_task(exec, task);
+      } else {
+        const auto& [first, part] = batches[static_cast<std::size_t>(task.micro_batch)];
+        run_task(exec, task, first, part);
+        if (task.work == PipelineWork::backward && m_models[static_cast<std::size_t>(task.part)].has_head())
+          note_losses(task.micro_batch);
+        exec.fence("kformer::Trainer: the next micro-batch overwrites the tokens");
+      }
       if (task.work == last_work(m_pipeline->shape().schedule) && task.part == 0)
         m_parallel->add_micro_batch(exec);
     }

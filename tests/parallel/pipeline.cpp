@@ -1,48 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include <cmath>
 
-#include "kformer/parallel/rank_grid.hpp"
-#include "parallel/tensor_runs.hpp"
+#include "parallel/pipeline_runs.hpp"
 #include "support/errors.hpp"
 
 // Ranks that divide the layers compute what one does.
 namespace kformer::Testing {
-namespace {
-
-// Several layers in most parts, and not as many in all.
-LlamaConfig deep_model(const Kind& kind, int parts, int tensor = 1) {
-  LlamaConfig config = model(kind, tensor);
-  config.num_hidden_layers = 2 * parts - parts / 2;
-  return config;
-}
-
-struct Order {
-  PipelineSchedule schedule;
-  int parts;
-};
-constexpr Order orders[] = {{PipelineSchedule::one_forward_one_backward, 1},
-                            {PipelineSchedule::interleaved, 2},
-                            {PipelineSchedule::interleaved, 3},
-                            {PipelineSchedule::zero_bubble, 1}};
-
-std::string name_of_order(const Order& order) {
-  return std::string(name_of(order.schedule)) + " with " + std::to_string(order.parts) + " parts";
-}
-
-PipelineOptions pipeline_on(const std::shared_ptr<PipelineLinks>& links, const Order& order) {
-  // One rank has the whole model, whatever the order.
-  return {.ranks = links, .schedule = order.schedule, .parts = links->ranks()->size() > 1 ? order.parts : 1};
-}
-PipelineOptions pipeline_on(const std::shared_ptr<Communicator>& ranks, const Order& order) {
-  return pipeline_on(std::make_shared<PipelineLinks>(ranks), order);
-}
-
-bool may_run(const Order& order, const Kind& kind) {
-  return order.schedule != PipelineSchedule::zero_bubble || kind.recompute != Recompute::layer;
-}
-
-}  // namespace
-
 BOOST_AUTO_TEST_SUITE(pipeline)
 
 // With a last micro-batch that is cut short, and with fewer micro-batches than ranks.
@@ -88,20 +51,24 @@ BOOST_AUTO_TEST_CASE(grids_compute_what_one_rank_does) {
         if (ranks->size() % (stages * context * tensor) != 0) continue;
         const int data = ranks->size() / (stages * context * tensor);
         const RankGrid grid(ranks, {.data = data, .context = context, .tensor = tensor, .pipeline = stages});
-        for (const ZeroStage zero : {ZeroStage::none, ZeroStage::optimizer}) {
+        for (const ZeroStage zero : {ZeroStage::none, ZeroStage::optimizer, ZeroStage::gradients}) {
           const Kind& kind = kinds[turn % 2];
-          const Order& order = orders[turn++ % std::size(orders)];
+          const std::span<const Order> some = zero == ZeroStage::gradients ? orders_with_shards : orders;
+          const Order& order = some[turn++ % some.size()];
           const LlamaConfig config = deep_model(kind, stages * order.parts, tensor);
           TrainerOptions options = options_of(kind);
           options.shape.seq_len = 48;
-          const Run<double> alone(options, config, 0, 4 * data > 8 ? 8 : 4 * data);
+          const std::int64_t own = data > 2 ? 2 : 4;
+          const Run<double> alone(options, config, 0, own * data);
           options.layer.context = grid.along(GridAxis::context);
           options.layer.tensor = grid.along(GridAxis::tensor);
           options.layer.sequence_parallel = turn % 3 != 0;
           options.parallel = {.ranks = grid.replicas(), .zero = zero};
           options.pipeline = pipeline_on(grid.pipeline(), order);
-          const std::int64_t own = data > 2 ? 2 : 4;
-          Run<double> together(options, config, own * grid.place().data, own);
+          const Dealt dealt(own * data, data, grid.place().data);
+          const bool in_turns = zero == ZeroStage::gradients;
+          Run<double> together(options, config, own * grid.place().data, own,
+                               in_turns ? dealt.in_turns : EditSequences{});
           check_close_to(alone, together,
                          std::to_string(data) + " x " + std::to_string(context) + " x " +
                              std::to_string(tensor) + " x " + std::to_string(stages) + ", " +
@@ -225,6 +192,41 @@ BOOST_AUTO_TEST_CASE(every_rank_gets_the_logits) {
   for (std::size_t i = 0; i < expected.size(); ++i) BOOST_TEST(std::abs(got[i] - expected[i]) <= 1e-11);
 }
 
+// Of a step whose gradients are put off, or made at once.
+BOOST_AUTO_TEST_CASE_TEMPLATE(gradients_that_are_put_off_have_the_same_bits, T, Scalars) {
+  LoraConfig none, adapters = LoraConfig::all(3, 5), dropped = adapters;
+  adapters.magnitudes = dropped.magnitudes = true;
+  dropped.dropout = 0.3;
+  for (const LoraConfig& lora : {none, LoraConfig::all(3, 5), adapters, dropped})
+    for (const Recompute recompute : {Recompute::none, Recompute::pointwise}) {
+      Kind kind = kinds[2];
+      kind.bias = true;
+      const LlamaConfig config = model(kind, 1);
+      const ModelInputs inputs = ModelInputs::random(config, {2, 6});
+      const auto bits = [&](bool split) {
+        const auto ledger = Ledger::create();
+        LlamaModel<Exec, T> m(config, {2, 6}, {.recompute = recompute, .split_backward = split, .lora = lora},
+                              *ledger);
+        for (const Parameter& p : m.parameters()) write_parameter<T>(p.weight, inputs.weights.at(p.name));
+        for (const Parameter& p : m.adapters()) write_parameter<T>(p.weight, random_adapter(p));
+        m.prepare(Exec());
+        if (lora.dropout > 0) m.set_dropout(DropoutDraw{5, 1, 0});
+        const auto ids = on_device(inputs.ids), targets = on_device(inputs.targets);
+        const auto dloss = on_device(std::vector<compute_t<T>>(12, compute_t<T>(0.1))),
+                   loss = on_device(std::vector<compute_t<T>>(12));
+        m.forward(Exec(), ids);
+        m.backward(Exec(), ids, targets, dloss, loss);
+        if (split) m.backward_weights(Exec());
+        Kokkos::fence("gradients");
+        std::map<std::string, std::vector<unsigned char>> all;
+        for (const Parameter& p : m.trained()) all[p.name] = bits_of(p.gradient);
+        return all;
+      };
+      const auto at_once = bits(false), put_off = bits(true);
+      for (const auto& [name, values] : at_once) BOOST_TEST((put_off.at(name) == values), name);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(forecasts_are_what_ranks_need) {
   const auto ranks = world();
   for (const Order& order : orders)
@@ -279,9 +281,6 @@ BOOST_AUTO_TEST_CASE(what_a_pipeline_does_not_go_with_is_refused) {
   const LlamaConfig config = model(kinds[0], 1), tied = model(kinds[1], 1);
   TrainerOptions options = options_of(kinds[0]);
   options.pipeline = {.ranks = lone};
-  options.parallel.zero = ZeroStage::gradients;
-  check_refused(options, config,
-                "ranks of a pipeline keep the gradients of several micro-batches; choose ZeroStage::optimizer");
   options.parallel = {.overlap = true};
   check_refused(options, config,
                 "the gradients of a pipeline are reduced at the end of a step; leave out parallel.overlap");
@@ -293,6 +292,10 @@ BOOST_AUTO_TEST_CASE(what_a_pipeline_does_not_go_with_is_refused) {
   options.pipeline.schedule = PipelineSchedule::zero_bubble;
   check_refused(options, config,
                 "fixed_order adds up the gradients of one micro-batch after another; choose the schedule 1f1b");
+  options.parallel = {.zero = ZeroStage::gradients};
+  check_refused(options, config,
+                "the schedule zero_bubble makes the gradients of norms before those of matrices, which "
+                "ZeroStage::gradients reduces together; choose another schedule, or ZeroStage::optimizer");
   options.parallel = {};
   options.pipeline = {.ranks = lone, .schedule = PipelineSchedule::interleaved, .parts = 2};
   check_refused(options, config,
@@ -311,6 +314,12 @@ BOOST_AUTO_TEST_CASE(calls_that_a_part_does_not_allow_are_refused) {
   check_error<DimensionMismatch>(
       [&] { LlamaModel<Exec, float>(config, shape, {}, *ledger, schedule(3), {0, 2}); },
       "kformer::LlamaModel: the recomputation schedule is for 3 layers, expected 2 of this part");
+  const LayerOptions turns{.accumulate = false, .gradient_turns = 1, .split_backward = true};
+  check_error<NotSupported>(
+      [&] { LlamaModel<Exec, float>(config, shape, turns, *ledger); },
+      "kformer::LlamaModel: split_backward makes the gradients of norms before those of "
+      "matrices, which do not last from one to the other in arrays where layers take turns; "
+      "leave out split_backward or gradient_turns");
   LlamaModel<Exec, float> first(config, shape, {.slots = 2, .split_backward = true}, *ledger, schedule(1),
                                 {0, 1});
   LlamaModel<Exec, float> last(config, shape, {}, *ledger, schedule(2), {1, 3});

@@ -42,6 +42,26 @@ TrainerOptions options_with(const Kind& kind, const Adapters& adapters) {
   return options;
 }
 
+// Most matrices, with extents that blocks divide on each of some ranks.
+LlamaConfig quantised_model(int ranks) {
+  LlamaConfig config = model(kinds[0], ranks);
+  config.hidden_size = 64;
+  config.head_dim = 16;
+  config.intermediate_size = 64 * ranks;
+  return config;
+}
+
+WeightFormats some_formats(const LlamaConfig& config) {
+  WeightFormats formats;
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    for (std::size_t i = 0; i < names_of<Projection>.size(); ++i)
+      if (i % 3 != 2)
+        formats["model.layers." + std::to_string(layer) + "." +
+                projection_weight_name(static_cast<Projection>(i))] =
+            layer == 0 ? QuantizedFormat::q4_1 : QuantizedFormat::q8_0;
+  return formats;
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(tensor_adapters)
@@ -110,7 +130,8 @@ BOOST_AUTO_TEST_CASE(all_axes_compute_what_one_rank_does) {
       const RankGrid grid(ranks, {.context = context, .tensor = tensor, .pipeline = stages});
       const Kind& kind = kinds[turn % 2];
       const Adapters& adapters = all[(turn + 2) % all.size()];
-      const bool interleaved = turn++ % 2 == 1 && stages > 1;
+      const PipelineSchedule schedule = static_cast<PipelineSchedule>(turn++ % 3);
+      const bool interleaved = schedule == PipelineSchedule::interleaved && stages > 1;
       LlamaConfig config = model(kind, tensor);
       config.num_hidden_layers = 2 * stages + 1;
       TrainerOptions options = options_with(kind, adapters);
@@ -121,10 +142,7 @@ BOOST_AUTO_TEST_CASE(all_axes_compute_what_one_rank_does) {
       options.layer.sequence_parallel = context == 1;
       options.parallel = {.ranks = grid.replicas(), .zero = ZeroStage::optimizer};
       if (stages > 1)
-        options.pipeline = {.ranks = grid.pipeline(),
-                            .schedule = interleaved ? PipelineSchedule::interleaved
-                                                    : PipelineSchedule::one_forward_one_backward,
-                            .parts = interleaved ? 2 : 1};
+        options.pipeline = {.ranks = grid.pipeline(), .schedule = schedule, .parts = interleaved ? 2 : 1};
       Run<double> together(options, config, 0, 5);
       check_close_to(alone, together,
                      std::to_string(context) + " x " + std::to_string(tensor) + " x " + std::to_string(stages) +
@@ -132,21 +150,35 @@ BOOST_AUTO_TEST_CASE(all_axes_compute_what_one_rank_does) {
     }
 }
 
+// With ZB-H1 stages put off the gradients of adapters, of dense weights and of quantised ones.
+BOOST_AUTO_TEST_CASE(stages_that_put_off_gradients_compute_what_one_does) {
+  const auto ranks = world();
+  for (const Adapters& adapters : kinds_of_adapters())
+    for (const bool quantised : {false, true})
+      for (const ZeroStage zero : {ZeroStage::none, ZeroStage::gradients}) {
+        const Kind& kind = kinds[quantised ? 0 : 1];
+        LlamaConfig config = quantised ? quantised_model(1) : model(kind, 1);
+        config.num_hidden_layers = ranks->size() + 1;
+        TrainerOptions options = options_with(kind, adapters);
+        if (quantised) options.layer.formats = some_formats(config);
+        const Run<double> alone(options, config, 0, 7);
+        options.parallel.zero = zero;
+        options.pipeline.ranks = std::make_shared<PipelineLinks>(ranks);
+        options.pipeline.schedule = PipelineSchedule::zero_bubble;
+        Run<double> together(options, config, 0, 7);
+        check_close_to(
+            alone, together,
+            std::string(adapters.name) + (quantised ? ", quantised, " : ", ") + std::string(name_of(zero)));
+      }
+}
+
 // Rows of all matrices, and columns where ranks divide none of their blocks.
 BOOST_AUTO_TEST_CASE(weights_may_stay_quantised) {
   const auto ranks = world();
-  LlamaConfig config = model(kinds[0], ranks->size());
-  config.hidden_size = 64;
-  config.head_dim = 16;
-  config.intermediate_size = 64 * ranks->size();
+  const LlamaConfig config = quantised_model(ranks->size());
   for (const Adapters& adapters : kinds_of_adapters()) {
     TrainerOptions options = options_with(kinds[0], adapters);
-    for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-      for (std::size_t i = 0; i < names_of<Projection>.size(); ++i)
-        if (i % 3 != 2)
-          options.layer.formats["model.layers." + std::to_string(layer) + "." +
-                                projection_weight_name(static_cast<Projection>(i))] =
-              layer == 0 ? QuantizedFormat::q4_1 : QuantizedFormat::q8_0;
+    options.layer.formats = some_formats(config);
     const Run<double> alone(options, config, 0, 3);
     options.layer.tensor = ranks;
     options.layer.sequence_parallel = adapters.lora.magnitudes;

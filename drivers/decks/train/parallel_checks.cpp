@@ -53,8 +53,6 @@ void check_pipeline(const PlanParallelTable& table, const DividedTraining& train
   const auto fault = [&](const std::string& what) {
     error("pipeline", fmt::format("'parallel.pipeline' = {} is not for {}", table.pipeline, what));
   };
-  if (table.zero == 2)
-    return fault("'parallel.zero' = 2: its ranks keep the gradients of several micro-batches; take 1");
   if (table.overlap)
     return fault("'parallel.overlap': its gradients are reduced at the end of a step; remove it");
   if (table.order == SumOrder::fixed && table.schedule != PipelineSchedule::one_forward_one_backward)
@@ -69,8 +67,10 @@ void check_pipeline(const PlanParallelTable& table, const DividedTraining& train
     return fault(
         "recompute = \"layer\" with the schedule zero_bubble, which needs what layers keep twice; take "
         "\"pointwise\"");
-  if (training.adapters)
-    return fault("[adapter] with the schedule zero_bubble: adapters have little to put off; take \"1f1b\"");
+  if (table.zero == 2 && !training.adapters)
+    fault(
+        "'parallel.zero' = 2 with the schedule zero_bubble, which makes the gradients of norms before those of "
+        "matrices; take 1, or \"1f1b\"");
 }
 
 // Of [parallel], which the sentence begins with.

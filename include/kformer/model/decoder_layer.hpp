@@ -201,8 +201,8 @@ class DecoderLayer {
                 const Impl::Passed<Impl::Role::dy, ConstMatrix>&, const Impl::Passed<Impl::Role::dx, Matrix>&,
                 const PackedTokens<memory_space>& = {}) {}
 
-  /// The gradients of the matrices, after `backward`, with `LayerOptions::split_backward`. They have the bits that
-  /// `backward` alone would make.
+  /// The gradients of the matrices, or those of adapters and magnitudes, after `backward`, with
+  /// `LayerOptions::split_backward`. They have the bits that `backward` alone would make. Dropout must be as in `backward`.
   /// \param exec the instance everything is launched on
   /// \param x    (batch · seq, hidden), T, as passed to `forward`
   /// \throws NotSupported without `split_backward`, or if there was no `forward`

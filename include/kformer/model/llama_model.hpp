@@ -139,7 +139,9 @@ class LlamaModel {
   /// With `LayerOptions::gradient_turns` = k what it launches is the last that can read those of a layer before the
   /// k-th layer in front of it writes its own there, and those of the head before the embedding does.
   /// \param ready gets the instance and the number of the group in `gradient_groups`; empty: nothing is called.
-  ///              `backward_embedded` leaves the embedding out
+  ///              `backward_embedded` leaves the embedding out. With `split_backward` those of layers are complete after
+  ///              `backward_weights`. With `gradient_turns` a part adds up that of an embedding which another part has,
+  ///              too, from `zero_gradients` on, and never says that it is complete
   void on_gradients(std::function<void(const Exec&, std::size_t)> ready);
 
   /// Sets every gradient to zero, between one step of training and the next. Without effect in inference, and
@@ -287,7 +289,8 @@ class LlamaModel {
   void backward_states_embedded(const Exec&, const Impl::Passed<Impl::Role::dy, ConstMatrix>&,
                                 const Impl::Passed<Impl::Role::dx, Matrix>&) {}
 
-  /// The gradients of the layers' matrices, after any of the above, with `LayerOptions::split_backward`.
+  /// The gradients of the layers' matrices or adapters, after any of the above, with `LayerOptions::split_backward`. Dropout
+  /// must be as in the backward.
   /// \param exec the instance
   /// \throws NotSupported without `split_backward`, or if there was no backward
   void backward_weights(const Exec& exec);
@@ -350,7 +353,9 @@ class LlamaModel {
   }
   void place_workspace(Ledger& ledger);
   void clear_gradients_of_ends(const Exec& exec);
+  void begin_gradients_of_ends(const Exec& exec);
   void gradients_are_ready(const Exec& exec, std::size_t group) const;
+  void layer_is_ready(const Exec& exec, std::size_t l) const;
   void require_prepared(const char* function) const;
   void require_forward(const char* function) const;
   void require_saved(Saved saved, const char* function, const char* forward) const;
@@ -360,6 +365,14 @@ class LlamaModel {
   bool uses_adapters() const { return adapts() && m_adapter_use == AdapterUse::on; }
   bool trains_ends() const { return trains() && !adapts(); }
   bool takes_turns() const { return m_options.gradient_turns > 0; }
+  // Whether the gradient of the head is in the array of that of the embedding.
+  bool ends_take_turns() const {
+    return takes_turns() && !m_config.tie_word_embeddings && has_embedding() && has_head();
+  }
+  // Whether the gradient of the embedding is added up until the end of a step, because another part has the embedding, too.
+  bool keeps_embedding_gradient() const {
+    return takes_turns() && m_config.tie_word_embeddings && has_embedding() != has_head();
+  }
   void check_schedule() const;
   void check_formats() const;
   void add_layers(Ledger& ledger);

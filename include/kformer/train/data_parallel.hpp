@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -91,7 +92,8 @@ struct StepShare {
 ///
 /// With `ZeroStage::gradients` the gradients of a group may be overwritten when `add_group` has returned. The ranks send
 /// N (n − 1) / n bytes for each micro-batch, and as many of weights a step. Micro-batches are dealt in turns
-/// (`LeafShares`), because their gradients are summed over the ranks one by one.
+/// (`LeafShares`), because their gradients are summed over the ranks one by one. `Parameter::tied` gradients, which two stages
+/// make, are added up by the model until `reduce`, and make a group each.
 ///
 /// With `overlap` messages of a group are under way while backward computes the next ones: `add_group` begins them, and
 /// helps those along that have begun. With `ZeroStage::gradients` the gradients of a group must then stay until the next
@@ -139,6 +141,13 @@ class DataParallel {
   /// \throws CommunicationError if a rank does not answer in time
   void add_group(const Exec& exec, std::size_t group);
 
+  /// With `ZeroStage::gradients`, in place of `add_group` where other ranks have a micro-batch and this one has none. What
+  /// `reduce` does after the last of its micro-batches; a pipeline calls it where it keeps the order of the groups.
+  void add_nothing(const Exec& exec, std::size_t group);
+
+  /// Micro-batches in this step of the rank that has most.
+  std::int64_t rounds() const { return std::ranges::max(m_share.batches); }
+
   /// Call it after the backward of each micro-batch. With `fixed_order` or `ZeroStage::gradients` the gradients must be
   /// of this micro-batch alone, and what is reduced is the sum of all after the last.
   void add_micro_batch(const Exec& exec);
@@ -169,6 +178,7 @@ class DataParallel {
   void clear_gradients(const Exec& exec, ParameterGroup group);
   void add_partial_gradients(const Exec& exec, ParameterGroup group);
   bool is_last_micro_batch() const;
+  bool is_tied(const ParameterGroup& group) const;
   std::size_t bytes_of(ParameterGroup group) const;
   void begin_group(const Exec& exec, std::size_t group);
   void begin_bucket(const Exec& exec);

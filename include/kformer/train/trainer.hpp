@@ -241,6 +241,7 @@ class Trainer {
   double sum_over_context(const Exec& exec, double own) const;
   void require_log_probabilities(const char* function) const;
   StepReport begin_step(const Exec& exec, std::span<const TokenSequence> sequences);
+  void watch_gradients();
   void finish_step(const Exec& exec, StepReport& report, std::span<const double> losses, double count);
   template <class F>
   void for_micro_batches(std::span<const TokenSequence> sequences, F f) const;
@@ -264,6 +265,7 @@ class Trainer {
   void run_backward(const Exec& exec, Model& model);
   void run_task(const Exec& exec, const PipelineTask& task, std::size_t first,
                 std::span<const TokenSequence> part);
+  void skip_task(const Exec& exec, const PipelineTask& task);
   std::vector<double> pipeline_losses(const Exec& exec, std::span<const TokenSequence> sequences, Pass pass);
   double sum_of_host_losses(std::size_t sequences) const;
 

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+#include <numeric>
+
+#include "kformer/parallel/shards.hpp"
+#include "ops/adamw/kokkos.hpp"
+#include "parallel/pipeline_runs.hpp"
+
+// Ranks that divide the layers, and keep the gradients of their shard alone.
+namespace kformer::Testing {
+namespace {
+
+// Two ranks along `data`, where there are enough.
+RankGrid shared_stages(const std::shared_ptr<Communicator>& ranks) {
+  const int data = ranks->size() % 2 == 0 && ranks->size() > 2 ? 2 : 1;
+  return RankGrid(ranks, {.data = data, .pipeline = ranks->size() / data});
+}
+
+// How many gradients each group of a rank has, of those in its shard and of all.
+struct GroupSizes {
+  std::vector<std::int64_t> own, all;
+  std::int64_t tied = 0;       // of an embedding that two stages have
+  std::int64_t at_a_time = 0;  // of a layer of each part, and of what is no layer
+  std::int64_t arrays = 0;
+
+  template <class T>
+  GroupSizes(Trainer<Exec, T>& trainer, const Communicator& replicas) {
+    std::vector<std::int64_t> sizes;
+    std::vector<std::size_t> ends;
+    for (auto& part : trainer.parts()) {
+      const std::size_t first = sizes.size();
+      for (const ParameterGroup& group : part.gradient_groups()) ends.push_back(first + group.end);
+      std::int64_t layers = 0;
+      for (const Parameter& p : part.trained()) {
+        sizes.push_back(p.weight.size());
+        if (p.tied) tied += p.weight.size();
+        (p.name.starts_with("model.layers.") ? layers : at_a_time) += p.weight.size();
+      }
+      at_a_time += layers / (part.part().end - part.part().begin);
+    }
+    arrays = std::ssize(sizes);
+    std::ranges::sort(ends);
+    const Shards shards(sizes, Impl::adamw_piece, replicas.size(), ends);
+    for (std::size_t begin = 0; const std::size_t end : ends) {
+      own.push_back(0);
+      all.push_back(0);
+      for (; begin < end; ++begin) {
+        own.back() += shards.of(replicas.rank())[begin].size();
+        all.back() += sizes[begin];
+      }
+    }
+  }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(pipeline_shards)
+
+// Gradients of each micro-batch are reduced when they are complete. Ranks along `data` have as many micro-batches, or some
+// have one less, or none; the last one is cut short.
+BOOST_AUTO_TEST_CASE(stages_compute_what_one_rank_does) {
+  const auto ranks = world();
+  for (int stages = 2; stages <= ranks->size(); ++stages) {
+    if (ranks->size() % stages != 0) continue;
+    const int data = ranks->size() / stages;
+    const RankGrid grid(ranks, {.data = data, .pipeline = stages});
+    for (const Order& order : orders_with_shards)
+      for (const Kind& kind : {kinds[1], kinds[2]}) {
+        const LlamaConfig config = deep_model(kind, stages * order.parts);
+        for (const std::int64_t sequences :
+             data > 1 ? std::vector<std::int64_t>{3, 5, 7} : std::vector<std::int64_t>{7}) {
+          TrainerOptions options = options_of(kind);
+          const Run<double> alone(options, config, 0, sequences);
+          options.parallel = {.ranks = grid.replicas(), .zero = ZeroStage::gradients};
+          options.pipeline = pipeline_on(grid.pipeline(), order);
+          const Dealt dealt(sequences, data, grid.place().data);
+          Run<double> together(options, config, dealt.first, dealt.count, dealt.in_turns);
+          check_close_to(alone, together,
+                         std::to_string(data) + " x " + std::to_string(stages) + ", " + kind.name + ", " +
+                             name_of_order(order) + ", " + std::to_string(sequences));
+        }
+      }
+  }
+}
+
+// In the fixed order stages compute the bits of one rank.
+BOOST_AUTO_TEST_CASE_TEMPLATE(the_fixed_order_has_the_bits_of_one_rank, T, Scalars) {
+  const auto ranks = world();
+  for (const int data : {1, 2, 4}) {
+    if (ranks->size() % data != 0) continue;
+    const RankGrid grid(ranks, {.data = data, .pipeline = ranks->size() / data});
+    const LlamaConfig config = deep_model(kinds[2], ranks->size() / data);
+    TrainerOptions options = options_of(kinds[2]);
+    options.layer.accumulate = false;
+    options.parallel = {.fixed_order = true, .micro_batches = 4};
+    const Run<T> alone(options, config, 0, 8);
+    options.parallel = {
+        .ranks = grid.replicas(), .zero = ZeroStage::gradients, .fixed_order = true, .micro_batches = 4 / data};
+    options.pipeline = pipeline_on(grid.pipeline(), orders[0]);
+    const Dealt dealt(8, data, grid.place().data);
+    const Run<T> together(options, config, dealt.first, dealt.count, dealt.in_turns);
+    const auto whole = alone.weights();
+    for (std::size_t i = 0; i < steps; ++i) {
+      BOOST_TEST(together.reports[i].loss == alone.reports[i].loss, data << " along data");
+      BOOST_TEST(together.reports[i].gradient_norm == alone.reports[i].gradient_norm, data << " along data");
+    }
+    for (const auto& [name, values] : together.weights())
+      BOOST_TEST((values == whole.at(name)), name << ", " << data << " along data");
+  }
+}
+
+// The sums of a shard, in each part the gradients of a layer, and those of embedding, last norm and head.
+BOOST_AUTO_TEST_CASE(ranks_keep_what_the_forecast_says_and_no_more) {
+  const auto ranks = world();
+  if (ranks->size() == 1) return;
+  const RankGrid grid = shared_stages(ranks);
+  for (const Order& order : orders_with_shards)
+    for (const Kind& kind : {kinds[0], kinds[1]}) {
+      TrainerOptions options = options_of(kind);
+      const LlamaConfig config = deep_model(kind, 2 * ranks->size() * order.parts);
+      options.parallel = {.ranks = grid.replicas(), .zero = ZeroStage::gradients};
+      options.pipeline = pipeline_on(grid.pipeline(), order);
+      Run<bf16> run(options, config, 0, 4);
+      const GroupSizes sizes(run.trainer, *grid.replicas());
+      const std::int64_t sums = std::accumulate(sizes.own.begin(), sizes.own.end(), std::int64_t(0));
+      const auto gradients = static_cast<std::int64_t>(run.ledger->peak(MemoryClass::gradients));
+      // Arrays begin at multiples of some bytes.
+      BOOST_TEST(gradients >= 4 * (sums + sizes.at_a_time));
+      BOOST_TEST(gradients <= 4 * (sums + sizes.at_a_time) + sizes.arrays * 256, name_of_order(order));
+
+      const auto lone = [](const Communicator& c) {
+        return std::make_shared<LoneCommunicator>(c.rank(), c.size());
+      };
+      options.parallel.ranks = lone(*grid.replicas());
+      options.pipeline.ranks = std::make_shared<PipelineLinks>(lone(*grid.pipeline()->ranks()));
+      const auto forecast = Ledger::create(Ledger::Mode::count);
+      const Trainer<Exec, bf16> counted(config, options, *forecast);
+      for (int c = 0; c < memory_classes; ++c) {
+        const auto memory_class = static_cast<MemoryClass>(c);
+        BOOST_TEST(forecast->peak(memory_class) == run.ledger->peak(memory_class), to_string(memory_class));
+      }
+    }
+}
+
+// The gradients of each micro-batch are reduced, those of a tied embedding once a step.
+BOOST_AUTO_TEST_CASE(bytes_of_shards_are_those_of_the_formula) {
+  for (const Order& order : orders_with_shards)
+    for (const Kind& kind : {kinds[0], kinds[1]}) {
+      const auto ranks = world();
+      const RankGrid grid = shared_stages(ranks);
+      TrainerOptions options = options_of(kind);
+      options.parallel = {.ranks = grid.replicas(), .zero = ZeroStage::gradients};
+      options.pipeline = pipeline_on(grid.pipeline(), order);
+      const auto ledger = Ledger::create();
+      Trainer<Exec, double> trainer(deep_model(kind, ranks->size() * order.parts), options, *ledger);
+      trainer.prepare(Exec());
+      (void)trainer.step(Exec(), random_sequences(3 * batch, seq_len));
+      const auto sent = [](const Communicator& among) {
+        std::uint64_t bytes = 0;
+        for (const auto& entry : among.log().counts())
+          if (entry.region == "gradients") bytes += entry.bytes;
+        return bytes;
+      };
+      const std::uint64_t reduced = sent(*grid.replicas()), between_ends = sent(*grid.pipeline()->ranks());
+      const GroupSizes sizes(trainer, *grid.replicas());
+      std::int64_t foreign = 0;
+      for (std::size_t g = 0; g < sizes.all.size(); ++g)
+        foreign += (sizes.all[g] == sizes.tied ? 1 : 3) * (sizes.all[g] - sizes.own[g]);
+      BOOST_TEST(reduced == static_cast<std::uint64_t>(foreign) * sizeof(double), name_of_order(order));
+      BOOST_TEST(between_ends == static_cast<std::uint64_t>(sizes.tied) * sizeof(double));
+      if (grid.replicas()->size() > 1) BOOST_TEST(reduced > 0u);
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace kformer::Testing
