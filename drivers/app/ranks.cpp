@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -16,6 +17,7 @@
 
 #include "app/program.hpp"
 #include "app/say.hpp"
+#include "decks/engine/deck_keys.hpp"
 #include "kformer/core/error.hpp"
 #ifdef KFORMER_ENABLE_MPI
 #include "kformer/parallel/mpi_communicator.hpp"
@@ -50,6 +52,58 @@ void send_to_nowhere(int file) {
   ::close(nowhere);
 }
 
+// A rank may have files, threads and memory of its own, and rank 0 alone writes results. What is in files is compared where
+// they are read.
+DeckKeys keys_of_all_ranks(const std::string& resolved) {
+  static constexpr std::array own{"run.name",      "run.threads",        "run.walltime_s",
+                                  "output.file",   "output.overwrite",   "output.compression",
+                                  "memory.budget", "data.train",         "data.validation",
+                                  "data.cache",    "parallel.timeout_s", "sweep.timeout_s"};
+  DeckKeys keys = keys_of(resolved);
+  std::erase_if(keys, [](const auto& key) {
+    return key.first.ends_with(".path") || std::ranges::count(own, key.first) > 0;
+  });
+  return keys;
+}
+
+#ifdef KFORMER_ENABLE_MPI
+// MPI itself waits for ever for a rank that does not come.
+void end_without_start(int) {
+  constexpr char text[] =
+      "error: MPI did not start in time: a rank is stopped, or does not run; KFORMER_MPI_START_S sets how long "
+      "it may take, in seconds (300)\n";
+  const ssize_t ignored = ::write(STDERR_FILENO, text, sizeof text - 1);
+  static_cast<void>(ignored);
+  ::_exit(exit_failure);
+}
+
+bool is_done_in(MPI_Request request, double timeout_s) {
+  const auto start = std::chrono::steady_clock::now();
+  for (int done = 0; true; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
+    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    if (done != 0) return true;
+    if (std::chrono::steady_clock::now() - start > std::chrono::duration<double>(timeout_s)) return false;
+  }
+}
+
+// Until it goes out of scope.
+class StartLimit {
+ public:
+  StartLimit() {
+    const char* text = std::getenv("KFORMER_MPI_START_S");
+    const int seconds = text == nullptr ? 0 : std::atoi(text);
+    std::signal(SIGALRM, end_without_start);
+    ::alarm(seconds > 0 ? static_cast<unsigned>(seconds) : 300);
+  }
+  ~StartLimit() {
+    ::alarm(0);
+    std::signal(SIGALRM, SIG_DFL);
+  }
+  StartLimit(const StartLimit&) = delete;
+  StartLimit& operator=(const StartLimit&) = delete;
+};
+#endif
+
 }  // namespace
 
 #ifdef KFORMER_ENABLE_MPI
@@ -63,6 +117,7 @@ struct Ranks::Session {};
 Ranks::Ranks([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv) {
   if (started() == 1) return;
 #ifdef KFORMER_ENABLE_MPI
+  const StartLimit limit;
   m_session = std::make_unique<Session>(argc, argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &m_rank);
   MPI_Comm_size(MPI_COMM_WORLD, &m_size);
@@ -74,7 +129,11 @@ Ranks::Ranks([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv) {
   std::fflush(nullptr);
   m_error = ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
   send_to_nowhere(STDOUT_FILENO);
-  send_to_nowhere(STDERR_FILENO);
+  m_kept = std::tmpfile();
+  if (m_kept != nullptr)
+    ::dup2(::fileno(m_kept), STDERR_FILENO);
+  else
+    send_to_nowhere(STDERR_FILENO);
 #else
   throw NotSupported(
       fmt::format("{} processes were started together, but this build has no MPI; configure it with "
@@ -125,16 +184,31 @@ void Ranks::connect_devices([[maybe_unused]] RankBackend backend) {
 #endif
 }
 
-void Ranks::begin(double timeout_s) {
+void Ranks::give_back_error() {
+  if (m_error < 0) return;
+  std::fflush(stderr);
+  ::dup2(m_error, STDERR_FILENO);
+  ::close(m_error);
+  m_error = -1;
+}
+
+void Ranks::say_kept_error() {
+  give_back_error();
+  if (m_kept == nullptr || std::fseek(m_kept, 0, SEEK_END) != 0 || std::ftell(m_kept) <= 0) return;
+  std::string text(static_cast<std::size_t>(std::ftell(m_kept)), ' ');
+  std::rewind(m_kept);
+  text.resize(std::fread(text.data(), 1, text.size(), m_kept));
+  say(stderr, "rank {} of {} cannot begin:\n{}", m_rank, m_size, text);
+}
+
+void Ranks::begin(double timeout_s, [[maybe_unused]] const std::string& resolved) {
   m_timeout_s = timeout_s;
-  if (m_error >= 0) {
-    std::fflush(stderr);
-    ::dup2(m_error, STDERR_FILENO);
-    ::close(m_error);
-    m_error = -1;
-  }
 #ifdef KFORMER_ENABLE_MPI
   if (m_size > 1) {
+    await_readers(timeout_s);
+    require_deck_of_first(resolved, timeout_s);
+    await_readers(timeout_s);
+    give_back_error();
     m_world = std::make_shared<MpiCommunicator>(
         MPI_COMM_WORLD, MpiOptions{.timeout = std::chrono::duration<double>(timeout_s)});
     // Ranks wait no longer for one that writes it.
@@ -207,6 +281,18 @@ std::vector<std::string> Ranks::gather_text(const std::string& own, const char* 
   return texts;
 }
 
+void Ranks::require_same(const std::map<std::string, std::string>& contents) {
+  if (m_size == 1) return;
+  for (const auto& [key, content] : contents) {
+    const std::vector<std::string> all = gather_text(content, "what is in files");
+    const auto other = std::ranges::find_if(all, [&](const auto& text) { return text != all.front(); });
+    if (other != all.end())
+      throw FileError(
+          fmt::format("what '{}' names is not the same on rank {} as on rank 0; give all ranks the same files",
+                      key, other - all.begin()));
+  }
+}
+
 bool Ranks::any(bool own, const char* what) {
   if (m_size == 1) return own;
   const double value = own ? 1 : 0;
@@ -219,14 +305,74 @@ std::optional<std::string> Ranks::agreed(const std::optional<std::string>& reaso
   return reason.value_or("another rank stops");
 }
 
+#ifdef KFORMER_ENABLE_MPI
+// How long a rank that cannot begin waits for others, which may still read their decks.
+constexpr double longest_reading_s = 30;
+
+// A rank comes too late.
+void Ranks::end_waiting(double timeout_s, int code) {
+  say_kept_error();
+  say(stderr, "error: rank {} of {} waited {} s in vain until all ranks have read the deck\n", m_rank, m_size,
+      timeout_s);
+  end_all(code);
+}
+
+// The exit codes so far of all ranks, which call it.
+std::vector<int> Ranks::meet(int code, double timeout_s) {
+  std::vector<int> codes(static_cast<std::size_t>(m_size));
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Iallgather(&code, 1, MPI_INT, codes.data(), 1, MPI_INT, MPI_COMM_WORLD, &request);
+  if (!is_done_in(request, timeout_s)) end_waiting(timeout_s, code == exit_ok ? exit_failure : code);
+  return codes;
+}
+
+// Until no rank has found a fault in its deck.
+void Ranks::await_readers(double timeout_s) {
+  const std::vector<int> codes = meet(exit_ok, timeout_s);
+  const auto failed = std::ranges::find_if(codes, [](int code) { return code != exit_ok; });
+  if (failed == codes.end()) return;
+  // That rank says why, and ends the others.
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  end_all(*failed);
+}
+
+void Ranks::require_deck_of_first(const std::string& resolved, double timeout_s) {
+  std::string first = resolved;
+  auto length = static_cast<std::int64_t>(first.size());
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Ibcast(&length, 1, MPI_INT64_T, 0, MPI_COMM_WORLD, &request);
+  if (!is_done_in(request, timeout_s)) end_waiting(timeout_s, exit_failure);
+  first.resize(static_cast<std::size_t>(length));
+  MPI_Ibcast(first.data(), static_cast<int>(length), MPI_CHAR, 0, MPI_COMM_WORLD, &request);
+  if (!is_done_in(request, timeout_s)) end_waiting(timeout_s, exit_failure);
+  if (const auto difference = difference_of(keys_of_all_ranks(resolved), keys_of_all_ranks(first)))
+    throw DeckError(fmt::format("error: '{}' is {} in the deck of this rank, and {} in that of rank 0",
+                                difference->key, difference->value, difference->other));
+}
+
+void Ranks::end_all(int code) {
+  std::fflush(nullptr);
+  MpiSession::abort(code);
+}
+#endif
+
 int Ranks::finish(int code) {
   if (m_size == 1 || code == exit_ok || code == exit_stopped) return code;
 #ifdef KFORMER_ENABLE_MPI
-  // All ranks refuse a deck, and rank 0 says why, if the launcher gives it the time.
-  if (!m_world && m_rank > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
-  if (m_world) say(stderr, "rank {} of {} ends with exit code {}, and ends the others\n", m_rank, m_size, code);
-  std::fflush(nullptr);
-  if (m_world) MpiSession::abort(code);
+  if (m_world) {
+    say(stderr, "rank {} of {} ends with exit code {}, and ends the others\n", m_rank, m_size, code);
+    end_all(code);
+  }
+  const std::vector<int> codes = meet(code, longest_reading_s);
+  const auto can_begin = std::ranges::count(codes, static_cast<int>(exit_ok));
+  // All ranks refuse a deck, and rank 0 has said why.
+  if (can_begin == 0) return code;
+  const auto first = std::ranges::find_if(codes, [](int other) { return other != exit_ok; }) - codes.begin();
+  if (first == m_rank)
+    say_kept_error();
+  else
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  end_all(code);
 #endif
   return code;
 }

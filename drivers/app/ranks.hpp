@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,7 +25,7 @@ std::vector<double> gather(Communicator& ranks, std::span<const double> own, con
 class Ranks {
  public:
   /// Starts MPI if the environment says that there are several processes. Until `begin` only rank 0 has a standard error:
-  /// all read the same deck, and find the same faults.
+  /// all read the same deck, and find the same faults. What another one alone finds is said by `finish`.
   /// \throws NotSupported if there are several, and the build has no MPI
   Ranks(int& argc, char**& argv);
   /// Ends MPI.
@@ -53,9 +55,13 @@ class Ranks {
   /// \param space of the run
   /// \throws DeckError
   static void require_backend(RankBackend backend, const char* key, const std::string& space);
-  /// Connects the ranks. All have a standard error from here on.
+  /// Connects the ranks, all of which have read their decks, and requires that these are the same. All have a standard
+  /// error from here on.
   /// \param timeout_s longest wait for another rank
-  void begin(double timeout_s);
+  /// \param resolved  the deck, every key with its value
+  /// \throws DeckError          if a key differs that is not a rank's own, such as a path or its number of threads
+  /// \throws CommunicationError if a rank does not come
+  void begin(double timeout_s, const std::string& resolved);
   /// Connects their devices, after Kokkos has chosen one.
   void connect_devices(RankBackend backend);
   /// Learns which ranks take memory of the same machine or GPU, after Kokkos has chosen one. All ranks call it.
@@ -73,6 +79,10 @@ class Ranks {
   }
   /// The text that each rank has, in their order.
   std::vector<std::string> gather_text(const std::string& own, const char* what);
+  /// Requires that all ranks find the same in their files, each perhaps on a disk of its own.
+  /// \param contents what identifies it, by the keys that name the files; each rank has the same keys
+  /// \throws FileError
+  void require_same(const std::map<std::string, std::string>& contents);
   /// Returns when all have called it.
   void barrier(const char* what) { gather({}, what); }
   /// The same, however long a rank writes before it does, up to a day. A rank that dies ends the program in any case, and
@@ -84,18 +94,27 @@ class Ranks {
   /// The reason of this rank to stop, or that another has one: all stop together.
   std::optional<std::string> agreed(const std::optional<std::string>& reason);
 
-  /// What the exit code of the program is. If a rank has failed, this one ends the others, which would wait for it.
+  /// What the exit code of the program is. If a rank has failed, this one ends the others, which would wait for it, and
+  /// says why.
   int finish(int code);
 
  private:
   struct Session;
   bool all_work() const;
+  std::vector<int> meet(int code, double timeout_s);
+  [[noreturn]] void end_waiting(double timeout_s, int code);
+  void await_readers(double timeout_s);
+  void require_deck_of_first(const std::string& resolved, double timeout_s);
+  void give_back_error();
+  void say_kept_error();
+  [[noreturn]] void end_all(int code);
 
   int m_rank = 0, m_size = 1;
   std::vector<int> m_machine{0};               // the ranks on this machine
   std::vector<int> m_processes;                // of all ranks, each on its machine
   std::vector<measure::MemoryPlace> m_places;  // of all ranks
   int m_error = -1;                            // the standard error, while it is put away
+  std::FILE* m_kept = nullptr;                 // what went there in its place
   double m_timeout_s = 0;
   std::unique_ptr<Session> m_session;
   std::shared_ptr<Communicator> m_world;

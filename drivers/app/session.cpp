@@ -6,11 +6,10 @@
 #include <array>
 #include <concepts>
 #include <cstdlib>
-#include <map>
-#include <sstream>
 
 #include "app/say.hpp"
 #include "app/start_kokkos.hpp"
+#include "decks/engine/deck_keys.hpp"
 #include "kformer/core/error.hpp"
 #include "measure/provenance.hpp"
 
@@ -65,37 +64,12 @@ std::string text_of(const Value& value) {
       value.items());
 }
 
-// The keys of a resolved deck, which has one in a line, without those that two parts of a run may have for themselves.
-std::map<std::string, std::string> keys_of(const std::string& deck) {
-  std::map<std::string, std::string> keys;
-  std::map<std::string, int> tables;
-  std::string table;
-  std::istringstream lines(deck);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("[[")) {
-      const std::string name = line.substr(2, line.find(']') - 2);
-      table = fmt::format("{}[{}].", name, tables[name]++);
-    } else if (line.starts_with('[')) {
-      table = line.substr(1, line.find(']') - 1) + '.';
-    } else if (const std::size_t equals = line.find(" = "); equals != std::string::npos) {
-      keys[table + line.substr(0, equals)] = line.substr(equals + 3);
-    }
-  }
+// Without the keys that two parts of a run may have for themselves.
+DeckKeys keys_of_case(const std::string& resolved) {
+  DeckKeys keys = keys_of(resolved);
   std::erase_if(
       keys, [](const auto& key) { return key.first.starts_with("output.") || key.first == "run.walltime_s"; });
   return keys;
-}
-
-// The first key that differs, as "'sweep.batch' is [1] and was [2]"; empty if none does.
-std::string difference_of_decks(const std::string& now, const std::string& before) {
-  auto keys = keys_of(now), old_keys = keys_of(before);
-  for (const auto& [key, value] : old_keys) keys.try_emplace(key, "not there");
-  for (const auto& [key, value] : keys) {
-    const auto old = old_keys.find(key);
-    const std::string was = old == old_keys.end() ? "not there" : old->second;
-    if (value != was) return fmt::format("'{}' is {} and was {}", key, value, was);
-  }
-  return {};
 }
 
 // Before the finished cases of an unfinished run are taken: both runs must have the same deck, except [output] and the time
@@ -111,10 +85,11 @@ void resume_run(ResultFile& file) {
     const std::string before = file.unfinished_text(group, name);
     if (now != before) refuse(fmt::format("{} is '{}' and was '{}'", name, now, before));
   }
-  const std::string difference =
-      difference_of_decks(file.group("provenance").texts().at("deck_resolved").content,
-                          file.unfinished_text("provenance", "deck_resolved"));
-  if (!difference.empty()) refuse(difference);
+  const auto difference =
+      difference_of(keys_of_case(file.group("provenance").texts().at("deck_resolved").content),
+                    keys_of_case(file.unfinished_text("provenance", "deck_resolved")));
+  if (difference)
+    refuse(fmt::format("'{}' is {} and was {}", difference->key, difference->value, difference->other));
   file.root().attribute("history", file.unfinished_text("", "history") + "\n" +
                                        text_of(file.root().attributes().at("history").value));
 }

@@ -128,7 +128,7 @@ int run(const CommandLine& line, const GenerateDeck& deck, Ranks& ranks) {
         "out, and start anew with --overwrite",
         ranks.size()));
   Ranks::require_backend(parallel.backend, "parallel.backend", space);
-  ranks.begin(parallel.timeout_s);
+  ranks.begin(parallel.timeout_s, deck.record.resolved);
   if (line.dry_run) {
     fmt::print("{}", plan_of(deck));
     // The code that runs counts the memory, and it needs the execution space for the sizes of workspaces.

@@ -60,11 +60,11 @@ namespace {
 
 // Of the ranks of a stage that divide the first model and its tokens, those among which one needs most. Where ranks of
 // `tensor` do not divide the words, the last has one more than the first, which gathers what is written; no other needs more
-// than one of these. Of those of `context` the first looks at most keys, but with ZeRO each has a shard of its own.
+// than one of these. Of those of `context` the first looks at most keys, but of ZeRO and of a checkpoint each has a shard of its own.
 std::vector<LearnerTask> largest_of_stage(const PlanParallelTable& table, std::int64_t stage,
                                           std::int64_t micro_batches, const LearnerTask& task) {
   const std::int64_t first = stage * table.data * table.context * table.tensor,
-                     contexts = table.zero > 0 ? table.context : 1,
+                     contexts = table.zero > 0 || task.checkpoints ? table.context : 1,
                      step = std::max<std::int64_t>(1, table.tensor - 1),
                      ends = task.config.vocab_size % table.tensor == 0 ? 1 : table.tensor;
   std::vector<LearnerTask> ranks;

@@ -205,7 +205,7 @@ int run(const CommandLine& line, const ScalingDeck& deck, Ranks& ranks) {
   Ranks::require_backend(deck.sweep.backend, "sweep.backend", space);
   if (line.dry_run) return list_cases(deck.run, cases_of(deck), name_of_case);
   NoiseWatch noise;
-  ranks.begin(deck.sweep.timeout_s);
+  ranks.begin(deck.sweep.timeout_s, deck.record.resolved);
   Session session(line, program, kind, deck.run, deck.output, deck.record, log_beside(line.format),
                   ranks.is_first());
   ranks.connect_devices(deck.sweep.backend);

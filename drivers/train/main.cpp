@@ -30,11 +30,12 @@ constexpr const char* kind = "train";
 constexpr const char* summary =
     "Trains a model on text, and writes losses, texts, time and memory to HDF5, and the model to a folder.";
 
-// Nothing, if the run starts from its beginning.
-std::optional<TrainingCheckpoint> checkpoint_to_continue(const TrainDeck& deck) {
+// Nothing, if the run starts from its beginning. All ranks find the same, and one says it.
+std::optional<TrainingCheckpoint> checkpoint_to_continue(const TrainDeck& deck, bool first) {
   if (!deck.checkpoint || !deck.checkpoint->resume) return {};
-  return newest_good_checkpoint(deck.checkpoint->folder,
-                                [](const std::string& reason) { say(stderr, "warning: {}\n", reason); });
+  return newest_good_checkpoint(deck.checkpoint->folder, [first](const std::string& reason) {
+    if (first) say(stderr, "warning: {}\n", reason);
+  });
 }
 
 std::optional<ModelFolder> folder_of(const char* key, const std::string& folder, const CommandLine& line,
@@ -79,10 +80,10 @@ int run(const CommandLine& line, const TrainDeck& deck, Ranks& ranks) {
   std::optional<CheckpointLock> lock;
   const ParallelTable parallel = deck.parallel.value_or(ParallelTable{});
   Ranks::require_backend(parallel.backend, "parallel.backend", space);
-  ranks.begin(parallel.timeout_s);
+  ranks.begin(parallel.timeout_s, deck.record.resolved);
   if (deck.checkpoint && !line.dry_run && ranks.is_first()) lock.emplace(deck.checkpoint->folder);
   // A run that continues another one replaces what that one left.
-  auto checkpoint = checkpoint_to_continue(deck);
+  auto checkpoint = checkpoint_to_continue(deck, ranks.is_first());
   OutputTable output = deck.output;
   output.overwrite |= checkpoint.has_value();
   OutputFolders folders;

@@ -103,6 +103,7 @@ class Training {
     checkpoints_of_another_run(deck);
     require_policy(space, deck.memory.recompute);
     m_plan = plan_training(deck);
+    m_ranks.require_same(contents_of(m_plan));
     share_steps(m_grid, deck, m_plan.task);
     if (m_plan.task.checkpoints)
       m_plan.task.checkpoints->agree = [this] { m_ranks.await_writers("a checkpoint"); };

@@ -307,6 +307,15 @@ std::map<std::string, std::string> identity_of(const TrainDeck& deck, const Trai
   return identity;
 }
 
+std::map<std::string, std::string> contents_of(const TrainingPlan& plan) {
+  std::map<std::string, std::string> contents{{"data.train", plan.data.train->fingerprint()}};
+  if (plan.data.validation) contents["data.validation"] = plan.data.validation->fingerprint();
+  if (plan.checkpoint)
+    contents["weights.path"] = model_config_json(plan.model) + fingerprint_of(*plan.checkpoint);
+  if (plan.adapter) contents["adapter.path"] = adapter_text(plan.adapter->lora());
+  return contents;
+}
+
 std::map<std::string, std::string> settings_of(const TrainDeck& deck) {
   const TrainOptimizerTable& o = deck.optimizer;
   const ScheduleTable& s = deck.schedule;

@@ -335,6 +335,20 @@ max_position_embeddings = 1024
         self.assertEqual(plans[0][1], plans[1][1])
         self.assertLess(plans[0][0]["predicted_bytes"], totals[1])
 
+    def test_ranks_that_cannot_share_a_step(self):
+        for settings, sentence in (
+                (("parallel.data=4", "training.sequences=5"),
+                 "'parallel.data' = 4 ranks cannot share a step: a step has 3 micro-batches ('training.sequences' = 5, "
+                 "'sweep.batch' = 2), and with 1 on each some ranks have none; 3 ranks can, or change these"),
+                (('parallel.order="fixed"', "parallel.data=2", "training.sequences=10"),
+                 "'parallel.order' = \"fixed\" needs a power of two of micro-batches on each rank, not 3"),
+                (('parallel.order="fixed"', "parallel.data=3", "parallel.zero=2", "training.sequences=12"),
+                 "'parallel.order' = \"fixed\" with 'parallel.zero' = 2 needs a power of two of ranks")):
+            with self.subTest(settings=settings):
+                words = [word for setting in ("sweep.batch=2", *settings) for word in ("--set", setting)]
+                self.deck('purpose = "train"\ncontext = 12\n')
+                self.assertIn("error: " + sentence, self.run_driver("deck.toml", *words, expect=3).stderr)
+
     # Shorter ones, through which the search goes, may have no room for a completion, or no chunks for all ranks.
     def test_the_largest_context_is_one_that_can_be_trained(self):
         for context, multiple, settings in (

@@ -303,6 +303,17 @@ class DividedModels(GridsTest):
                     peak = int(memory["peak_total_bytes"][()].reshape(stages, grid[0], -1)[:, 0].max())
                 self.assertEqual(self.planned(table, "true" if model else "false", *grid), peak)
 
+    def test_the_copy_of_a_checkpoint_is_that_of_the_largest_part(self):
+        """The first rank has no more of it than others, and is not the one that needs most."""
+        keys = KEYS + '[checkpoint]\nfolder = "saved"\nevery_steps = 6\n'
+        for ranks in (3, 4):
+            grid = (1, ranks, 1, 0)
+            self.train_on(ranks, keys, *self.parallel(*grid))
+            peaks = self.predicted()
+            self.assertLess(peaks[0], max(peaks))
+            self.assertEqual(self.planned("", "false", *grid, copies="true"), max(peaks))
+            self.assertIn(f"memory      {self.bytes_text(max(peaks))} (", self.planned_text(keys, *self.parallel(*grid)))
+
     def test_a_resumed_run_needs_no_more_memory(self):
         keys = KEYS + '[checkpoint]\nfolder = "saved"\nevery_steps = 2\n'
         for grid in ((1, 1, 2, 0), (1, 1, 1, 0, 2)):
@@ -318,12 +329,12 @@ class DividedModels(GridsTest):
                     memory = file["memory/ranks"]
                     self.assertEqual(memory["predicted_bytes"][()].tolist(), memory["peak_bytes"][()].tolist())
 
-    def planned(self, table, model, data, context, tensor, zero, *pipeline):
+    def planned(self, table, model, data, context, tensor, zero, *pipeline, copies="false"):
         divided = dict(zip(("pipeline", "schedule", "parts", "sequence"), pipeline))
         (self.folder / "plan.toml").write_text(
             f'schema = 1\nkind = "memory_plan"\n[run]\nthreads = 1\n[weights]\npath = "{TINY}"\n'
             f'[sweep]\npurpose = "train"\nbatch = 2\ncontext = 24\n[training]\nsequences = 15\nmodel = {model}\n'
-            f"[parallel]\ndata = {data}\ncontext = {context}\ntensor = {tensor}\nzero = {zero}\n"
+            f"checkpoint = {copies}\n[parallel]\ndata = {data}\ncontext = {context}\ntensor = {tensor}\nzero = {zero}\n"
             + "".join(f"{key} = {json.dumps(value)}\n" for key, value in divided.items()) + table)
         subprocess.run([os.environ["KFORMER_MEMORY"], "plan.toml", *set_options()], cwd=self.folder, check=True,
                        stdout=subprocess.DEVNULL)

@@ -210,6 +210,14 @@ class Checkpoints(RanksTest):
                 self.assertEqual(self.numbers(), numbers)
                 self.assertEqual(self.model("model"), model)
 
+    def test_a_damaged_part_is_passed_over_and_said_once(self):
+        self.train_on(2, self.KEYS, "parallel.data=2")
+        part = self.folder / "saved/step-00000006.rank-1-of-2.safetensors"
+        part.write_bytes(part.read_bytes()[:-1])
+        output = self.train_on(2, self.KEYS, "parallel.data=2", "checkpoint.resume=true")
+        self.assertIn("resumed after step 4", output)
+        self.assertEqual(output.count("warning: 'saved/step-00000006"), 1, output)
+
     def test_the_newest_stay(self):
         self.train_on(2, self.KEYS, "parallel.data=2", "checkpoint.keep=1")
         self.assertEqual(self.files(), ["step-00000006.rank-1-of-2.safetensors", "step-00000006.safetensors"])
@@ -305,6 +313,54 @@ class Refusals(RanksTest):
                 self.assertIn(sentence, output)
                 self.assertEqual(output.count(sentence), 1)
                 self.assertFalse(list(self.folder.glob("*.h5*")))
+
+    def train_apart(self, of_second):
+        """Two ranks, of which the second has settings of its own."""
+        (self.folder / "start.sh").write_text('[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 0 ] || exec "$@" $SECOND\nexec "$@"\n')
+        with self.start(2, KEYS, "parallel.data=2", launcher=("sh", "./start.sh"),
+                        env={**os.environ, "SECOND": of_second}) as run:
+            output = run.communicate(timeout=120)[0]
+        return run.returncode, output
+
+    def test_a_rank_alone_finds_a_fault(self):
+        """The other one does not wait for it until its time-out."""
+        code, output = self.train_apart("--set optimizer.rate=1")
+        self.assertEqual(code, 3, output)
+        self.assertEqual(output.count("rank 1 of 2 cannot begin:\n"), 1)
+        self.assertEqual(output.count("error: unknown key 'rate' in [optimizer]"), 1, output)
+
+    def test_a_rank_that_does_not_start(self):
+        """MPI has no time-out of its own."""
+        (self.folder / "start.sh").write_text('[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 0 ] || kill -STOP $$\nexec "$@"\n')
+        with self.start(2, KEYS, "parallel.data=2", launcher=("sh", "./start.sh"),
+                        env={**os.environ, "KFORMER_MPI_START_S": "2"}) as run:
+            output = run.communicate(timeout=120)[0]
+        self.assertEqual(run.returncode, 1, output)
+        self.assertIn("error: MPI did not start in time: a rank is stopped, or does not run; KFORMER_MPI_START_S", output)
+
+    def test_ranks_with_different_decks(self):
+        for key, value, first in (("optimizer.lr", "0.5", "0.01"), ("batch.seq_len", "16", "24"), ("parallel.zero", "1", "0")):
+            code, output = self.train_apart(f"--set {key}={value}")
+            self.assertEqual(code, 3, output)
+            sentence = f"error: '{key}' is {value} in the deck of this rank, and {first} in that of rank 0"
+            self.assertEqual(output.count(sentence), 1, output)
+
+    def test_ranks_with_different_files(self):
+        (self.folder / "other.txt").write_text(TEXT.read_text().replace("the", "teh"))
+        shutil.copytree(TINY, self.folder / "tiny")
+        weights = bytearray((self.folder / "tiny/model.safetensors").read_bytes())
+        weights[-1] ^= 1
+        (self.folder / "tiny/model.safetensors").write_bytes(weights)
+        for key, value in (("data.train", '["other.txt"]'), ("weights.path", '"tiny"')):
+            code, output = self.train_apart(f"--set {key}={value}")
+            self.assertEqual(code, 4, output)
+            self.assertIn(f"error: what '{key}' names is not the same on rank 1 as on rank 0", output)
+
+    def test_ranks_with_settings_and_files_of_their_own(self):
+        shutil.copytree(TINY, self.folder / "tiny")
+        shutil.copy(TEXT, self.folder / "copy.txt")
+        code, output = self.train_apart('--set weights.path="tiny" --set data.train=["copy.txt"] --set run.threads=2')
+        self.assertEqual(code, 0, output)
 
     def test_objectives_of_whole_models(self):
         for kind, key, why in (("dpo", "context", "whose log-probabilities are of whole sequences and models"),

@@ -76,6 +76,13 @@ std::optional<std::pair<std::string, std::string>> fault_of(const MemoryPlanDeck
     return {{"batch", fmt::format("'sweep.batch' = {}, the sequences of a micro-batch, is more than "
                                   "training.sequences = {}, those of a step",
                                   point.batch, sequences)}};
+  if (deck.parallel && !deck.grids && sequences > 0)
+    if (const auto fault = share_fault(*deck.parallel, {.sequences = "training.sequences",
+                                                        .batch = "sweep.batch",
+                                                        .change = "these",
+                                                        .sequences_of_step = sequences,
+                                                        .sequences_of_micro_batch = point.batch}))
+      return {{"batch", fault->text}};
   if (deck.parallel && deck.parallel->context > 1 && point.context % (2 * deck.parallel->context) != 0)
     return {{"context", fmt::format("'sweep.context' = {} is no multiple of {}, two chunks for each of the "
                                     "'parallel.context' = {} ranks",

@@ -7,22 +7,49 @@
 #include <utility>
 
 #include "decks/sweep/sweep_checks.hpp"
+#include "kformer/parallel/leaf_shares.hpp"
 
 namespace kformer::Impl::schema {
 
-std::optional<ObjectiveFault> objective_fault(const PlanParallelTable& table, ObjectiveKind kind) {
+std::optional<ParallelFault> objective_fault(const PlanParallelTable& table, ObjectiveKind kind) {
   const bool samples = kind == ObjectiveKind::grpo;
   if (kind != ObjectiveKind::dpo && !samples) return {};
   for (const auto& [key, ranks] : {std::pair{"context", table.context},
                                    {"pipeline", table.pipeline},
                                    {"tensor", samples ? table.tensor : 1}})
     if (ranks > 1)
-      return ObjectiveFault{
+      return ParallelFault{
           key, fmt::format("'parallel.{}' = {} is not for 'objective.kind' = \"{}\", {}; set it to 1", key,
                            ranks, name_of(kind),
                            samples ? "whose completions are sampled by whole models"
                                    : "whose log-probabilities are of whole sequences and models")};
   return {};
+}
+
+std::optional<ParallelFault> share_fault(const PlanParallelTable& table, const StepKeys& step) {
+  const std::int64_t micro_batches =
+      (step.sequences_of_step + step.sequences_of_micro_batch - 1) / step.sequences_of_micro_batch;
+  const LeafShares shares{micro_batches, static_cast<int>(table.data), table.zero == 2};
+  const std::int64_t each = shares.each();
+  const std::string text =
+      fmt::format("a step has {} micro-batches ('{}' = {}, '{}' = {})", micro_batches, step.sequences,
+                  step.sequences_of_step, step.batch, step.sequences_of_micro_batch);
+  if (shares.count(shares.ranks - 1) == 0)
+    return ParallelFault{
+        "data",
+        fmt::format("'parallel.data' = {} ranks cannot share a step: {}, and with {} on each some ranks "
+                    "have none; {} ranks can, or change {}",
+                    table.data, text, each, (micro_batches + each - 1) / each, step.change)};
+  if (table.order != SumOrder::fixed || shares.keep_order()) return {};
+  return ParallelFault{
+      "order",
+      shares.in_turns
+          ? fmt::format("'parallel.order' = \"fixed\" with 'parallel.zero' = 2 needs a power of two of ranks, "
+                        "each with as many micro-batches, not {} ranks: {}; change 'parallel.data' or {}",
+                        table.data, text, step.change)
+          : fmt::format("'parallel.order' = \"fixed\" needs a power of two of micro-batches on each rank, "
+                        "not {}: {}; change 'parallel.data' or {}",
+                        each, text, step.change)};
 }
 
 std::string parts_fault(const char* table, PipelineSchedule schedule, std::int64_t parts) {

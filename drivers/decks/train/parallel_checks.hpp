@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -12,13 +13,22 @@
 
 namespace kformer::Impl::schema {
 
-/// The key of [parallel] that an objective does not go with, and why.
-struct ObjectiveFault {
+/// The key of [parallel] that something does not go with, and why.
+struct ParallelFault {
   const char* key;
   std::string text;
 };
 /// Nothing, if the ranks can share the objective.
-std::optional<ObjectiveFault> objective_fault(const PlanParallelTable& table, ObjectiveKind kind);
+std::optional<ParallelFault> objective_fault(const PlanParallelTable& table, ObjectiveKind kind);
+
+/// The micro-batches of a step, and the keys that say how many there are.
+struct StepKeys {
+  const char *sequences, *batch;  ///< keys
+  const char* change;             ///< what may be changed in their place
+  std::int64_t sequences_of_step, sequences_of_micro_batch;
+};
+/// Nothing, if each of the `data` ranks has a micro-batch, and with a fixed order as many as make a node of its tree.
+std::optional<ParallelFault> share_fault(const PlanParallelTable& table, const StepKeys& step);
 
 /// What a training cannot have whose models or sequences ranks divide.
 struct DividedTraining {

@@ -13,7 +13,6 @@
 #include "decks/train/parallel_checks.hpp"
 #include "decks/train/policy_checks.hpp"
 #include "io/schema/read_file.hpp"
-#include "kformer/parallel/leaf_shares.hpp"
 
 namespace kformer::Impl::schema {
 namespace {
@@ -224,30 +223,12 @@ class TrainCheck {
     if (const auto fault = objective_fault(t, m_deck.objective.kind))
       error({"parallel", fault->key}, fault->text);
     if (m_deck.batch.micro_batch < 1) return;
-    const std::int64_t leaves =
-        (m_deck.batch.sequences + m_deck.batch.micro_batch - 1) / m_deck.batch.micro_batch;
-    const LeafShares shares{leaves, static_cast<int>(t.data), t.zero == 2};
-    const std::int64_t each = shares.each();
-    const std::string step =
-        fmt::format("a step has {} micro-batches ('batch.sequences' = {}, 'batch.micro_batch' = {})", leaves,
-                    m_deck.batch.sequences, m_deck.batch.micro_batch);
-    if (shares.count(shares.ranks - 1) == 0)
-      error({"parallel", "data"},
-            fmt::format("'parallel.data' = {} ranks cannot share a step: {}, and with {} on each some ranks "
-                        "have none; {} ranks can, or change [batch]",
-                        t.data, step, each, (leaves + each - 1) / each));
-    else if (t.order == SumOrder::fixed && !shares.keep_order())
-      error(
-          {"parallel", "order"},
-          shares.in_turns
-              ? fmt::format(
-                    "'parallel.order' = \"fixed\" with 'parallel.zero' = 2 needs a power of two of ranks, "
-                    "each with as many micro-batches, not {} ranks: {}; change 'parallel.data' or [batch]",
-                    t.data, step)
-              : fmt::format(
-                    "'parallel.order' = \"fixed\" needs a power of two of micro-batches on each rank, not {}: "
-                    "{}; change 'parallel.data' or [batch]",
-                    each, step));
+    if (const auto fault = share_fault(t, {.sequences = "batch.sequences",
+                                           .batch = "batch.micro_batch",
+                                           .change = "[batch]",
+                                           .sequences_of_step = m_deck.batch.sequences,
+                                           .sequences_of_micro_batch = m_deck.batch.micro_batch}))
+      error({"parallel", fault->key}, fault->text);
   }
 
   void parts() {
