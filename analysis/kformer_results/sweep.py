@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The cases of many result files as one data set."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ class _Layout:
     optional: Collection[str]
 
 
-def open_sweep(paths: Sequence[str | Path]) -> xr.Dataset:
+def open_sweep(paths: str | Path | Iterable[str | Path]) -> xr.Dataset:
     """The cases of many files of one kind, in the order of the files, along "case".
 
     Has the columns that all files have and that are along "case" alone, and `file`, the path of each case's file. Samples
@@ -35,6 +35,7 @@ def open_sweep(paths: Sequence[str | Path]) -> xr.Dataset:
     Raises ResultFileError if there are no paths, a file cannot be read, is of another kind than the first, or lacks a
     column of the first file of its version that every file of that version has.
     """
+    paths = [paths] if isinstance(paths, (str, Path)) else list(paths)
     if not paths:
         raise ResultFileError("there are no files to open")
     first = open_results(paths[0], only=["cases"])
