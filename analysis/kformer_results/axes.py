@@ -2,6 +2,7 @@
 """Which columns of the cases are the axes of a sweep."""
 
 import tomllib
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
@@ -68,6 +69,11 @@ def key_frame(cases: xr.Dataset, follow: bool = True) -> pd.DataFrame:
         if follow and {name, leader} <= set(frame):
             frame[name] = followed(frame[name], frame[leader])
     return frame
+
+
+def listed(names: str | Iterable[str]) -> list[str]:
+    """One name, which is not its letters, or several."""
+    return [names] if isinstance(names, str) else list(names)
 
 
 def _known(names: list[str], cases: xr.Dataset) -> list[str]:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from .axes import listed
 from .inputs import input_differences
 from .ranks import ratio_interval
 from .samples import METRICS, CompareError, default_metric, samples_of, unit_of
@@ -54,7 +55,7 @@ class Comparison:
 
 
 def compare(
-    a: Mapping[str, xr.Dataset], b: Mapping[str, xr.Dataset], metric: str | None = None, ignore: Sequence[str] = ()
+    a: Mapping[str, xr.Dataset], b: Mapping[str, xr.Dataset], metric: str | None = None, ignore: str | Sequence[str] = ()
 ) -> Comparison:
     """Compares what open_results returned of two files, case by case; of quantised checkpoints, tensor by tensor.
 
@@ -76,7 +77,7 @@ def compare(
         raise CompareError(f"a run of kind '{kinds[0]}' cannot be compared with one of kind '{kinds[1]}'")
     metric = metric or default_metric(kinds[0])
     frames = [samples_of(groups, kinds[0], metric) for groups in (a, b)]
-    keys = _keys(frames, ignore)
+    keys = _keys(frames, listed(ignore))
     numbered = [frame.assign(row=range(len(frame))) for frame in frames]
     both = numbered[0].merge(numbered[1], on=keys, how="outer", suffixes=("_a", "_b"), indicator=True)
     both = both.sort_values(["row_a", "row_b"])

@@ -16,7 +16,8 @@ from matplotlib.ticker import MaxNLocator
 from .heading import add_heading, constant_facts, model_facts
 from .plots import RC
 from .reader import Groups, ResultFileError
-from .style import BLOCK_COLOURS, GREY, IMPL_COLOURS, log_ticks, shortened
+from .series import noisy
+from .style import BLOCK_COLOURS, GREY, IMPL_COLOURS, NOISY, log_ticks, shortened
 
 _MOST_ROWS = 40
 _MOST_LINES = len(BLOCK_COLOURS)  # a colour for each prompt
@@ -55,7 +56,8 @@ def save_generate_plot(groups: Groups, out: str | Path) -> list[Path]:
 
 
 def draw_rates(axes: Axes, frame: pd.DataFrame, column: str) -> None:
-    """Tokens per second of each prompt, a mark for each repeat; why there is none, where there is none.
+    """Tokens per second of each prompt, a mark for each repeat, with a ring where noise decides; why there is none, where
+    there is none.
 
     `column` is "prefill_rate", before the first new token, or "decode_rate", after it.
     """
@@ -65,6 +67,8 @@ def draw_rates(axes: Axes, frame: pd.DataFrame, column: str) -> None:
     rows = np.array([shown.index(prompt) for prompt in frame["prompt"]])
     colour = IMPL_COLOURS["standard" if column == "prefill_rate" else "flash"]
     axes.plot(frame[column], rows, "o", color=colour, mfc="none", mew=1.5, ms=7)
+    disturbed = noisy(frame).to_numpy()
+    axes.plot(frame[column][disturbed], rows[disturbed], **NOISY)
     for prompt, cases in frame[~frame["status"].isin(_OK)].groupby("prompt"):
         status = ", ".join(dict.fromkeys(cases["status"]))
         axes.text(0.01, shown.index(prompt), status, va="center", fontsize=9, color=GREY, transform=axes.get_yaxis_transform())
@@ -76,7 +80,7 @@ def draw_rates(axes: Axes, frame: pd.DataFrame, column: str) -> None:
     title = "Rate of the prompt" if column == "prefill_rate" else "Rate of new tokens"
     if len(prompts) > len(shown):
         title += f", the first {len(shown)} of {len(prompts)} prompts"
-    axes.set_title(title)
+    axes.set_title(title + (", a ring: noise decides" if disturbed.any() else ""))
 
 
 def draw_latency(axes: Axes, groups: Groups) -> None:

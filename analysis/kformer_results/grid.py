@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from .axes import key_frame, key_names
+from .axes import key_frame, key_names, listed
 from .reader import ResultFileError
 
 POINT = "point"
@@ -20,7 +20,7 @@ class GridError(ResultFileError):
     """The cases do not form a grid; the text says why and what to do."""
 
 
-def to_grid(cases: xr.Dataset, axes: Sequence[str] | None = None) -> xr.Dataset:
+def to_grid(cases: xr.Dataset, axes: str | Sequence[str] | None = None) -> xr.Dataset:
     """The cases with one dimension for each axis of their sweep, in place of the dimension "case".
 
     `cases` is the group "cases" of open_results, or cases selected from it with `isel(case=...)`. `axes` names the axes
@@ -47,12 +47,12 @@ def to_grid(cases: xr.Dataset, axes: Sequence[str] | None = None) -> xr.Dataset:
     if FILE in cases:
         keys[FILE] = np.asarray(cases[FILE].values)
     zipped = _names(cases, "zipped_axes", keys) if axes is None else []
-    names = _names(cases, "sweep_axes", keys) if axes is None else list(axes)
+    names = _names(cases, "sweep_axes", keys) if axes is None else listed(axes)
     if unknown := [name for name in names if name not in keys]:
         raise GridError(f"'{unknown[0]}' is not an axis of these cases; they have: {', '.join(keys)}")
     if axes is None:
         names += [name for name in keys if keys[name].nunique() > 1 and name not in (*names, FILE)]
-        if FILE in keys and keys.duplicated(names).any():
+        if FILE in keys and (keys.duplicated(names).any() if names else len(keys) > 1):
             names.insert(0, FILE)
     if zipped:
         keys[POINT] = _points(keys, zipped)

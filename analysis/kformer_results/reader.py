@@ -12,7 +12,7 @@ from typing import Any
 import h5py
 import xarray as xr
 
-from .axes import with_axes
+from .axes import listed, with_axes
 from .groups import read_group
 
 # What a file holds: data sets by the path of their group, the root's is "".
@@ -42,7 +42,7 @@ class ResultFileError(Exception):
     """This package cannot read the file; the text says why and what to do."""
 
 
-def open_results(path: str | Path, only: Collection[str] | None = None) -> Groups:
+def open_results(path: str | Path, only: str | Collection[str] | None = None) -> Groups:
     """Opens every group of a result file; its data are those of `xarray.open_dataset` with default arguments.
 
     `only` leaves out the groups that it does not name, except the root and "provenance": of a thousand files of a sweep,
@@ -57,7 +57,7 @@ def open_results(path: str | Path, only: Collection[str] | None = None) -> Group
     more than MOST_BYTES, or is damaged.
     """
     path = Path(path)
-    groups = _read_groups(path, only)
+    groups = _read_groups(path, None if only is None else listed(only))
     if "cases" in groups:
         try:
             groups["cases"] = with_axes(with_rates(groups["cases"]), *_kind_and_deck(groups))

@@ -16,7 +16,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator
 from .heading import add_heading, constant_facts, model_facts
 from .plots import RC
 from .reader import Groups, ResultFileError
-from .style import BLOCK_COLOURS, IMPL_COLOURS, OWN_COLOUR
+from .series import noisy
+from .style import BLOCK_COLOURS, IMPL_COLOURS, NOISY, OWN_COLOUR
 
 _FACTS = {"op": "{}", "dtype": "{}", "execution_space": "{}", "zero": "ZeRO stage {}", "tokens": "{} tokens"}
 _MOST_LETTERS = 60  # of the names of all grids side by side
@@ -51,9 +52,11 @@ def save_scaling_plots(groups: Groups, out: str | Path) -> list[Path]:
 
 
 def draw_efficiency(axes: Axes, ran: pd.DataFrame, simulated: pd.DataFrame) -> None:
-    """Bars of the measured efficiency of each grid, and what its simulation says."""
+    """Bars of the measured efficiency of each grid, a ring where noise decides its time, and what its simulation says."""
     positions = np.arange(len(ran))
     axes.bar(positions, 100 * ran["efficiency"], width=0.6, color=_MEASURED, label="measured")
+    if (disturbed := noisy(ran).to_numpy()).any():
+        axes.plot(positions[disturbed], 100 * ran["efficiency"][disturbed], **NOISY, label="noise decides")
     if len(simulated):
         by_case = simulated.set_index("case")["efficiency"].reindex(ran.index)
         axes.plot(positions, 100 * by_case, "D", color=_SIMULATED, label="simulated")

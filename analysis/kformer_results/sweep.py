@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The cases of many result files as one data set."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,14 @@ from .schema import kinds, schema_of
 
 @dataclass(frozen=True)
 class _Layout:
-    """What the columns of the cases are, by their names."""
+    """What the columns of the cases are, by their names; `optional` are those that not every file has."""
 
     types: Mapping[str, np.dtype[Any]]
     attributes: Mapping[str, Mapping[str, Any]]
+    optional: Collection[str]
 
 
-def open_sweep(paths: Sequence[str | Path]) -> xr.Dataset:
+def open_sweep(paths: str | Path | Iterable[str | Path]) -> xr.Dataset:
     """The cases of many files of one kind, in the order of the files, along "case".
 
     Has the columns that all files have and that are along "case" alone, and `file`, the path of each case's file. Samples
@@ -32,8 +33,9 @@ def open_sweep(paths: Sequence[str | Path]) -> xr.Dataset:
     result: what differs between the files is an axis.
 
     Raises ResultFileError if there are no paths, a file cannot be read, is of another kind than the first, or lacks a
-    column of the first file of its version.
+    column of the first file of its version that every file of that version has.
     """
+    paths = [paths] if isinstance(paths, (str, Path)) else list(paths)
     if not paths:
         raise ResultFileError("there are no files to open")
     first = open_results(paths[0], only=["cases"])
@@ -64,26 +66,34 @@ def _columns(path: Path, kind: str, layouts: dict[str, _Layout]) -> dict[str, xr
                 raise ResultFileError(f"{path}: is of kind '{found}', but the first file of kind '{kind}'")
             version = str(file.attrs["schema_version"])
             if version not in layouts:
-                layouts[version] = _layout_of(file["cases"])
+                layouts[version] = _layout_of(file["cases"], _optional(kind, version))
             layout = layouts[version]
-            values = _read(path, file["cases"], layout.types)
+            values = _read(path, file["cases"], layout)
             return {name: decoded(("case",), column, dict(layout.attributes[name])) for name, column in values.items()}
     except DAMAGE as error:
         raise ResultFileError(f"{path}: its cases cannot be read ({error})") from error
 
 
-def _layout_of(cases: h5py.Group) -> _Layout:
+def _optional(kind: str, version: str) -> list[str]:
+    if kind not in kinds(version):
+        return []
+    columns = schema_of(kind, version)["groups"].get("/cases", {"datasets": {}})["datasets"]
+    return [name for name, column in columns.items() if "when" in column]
+
+
+def _layout_of(cases: h5py.Group, optional: Collection[str]) -> _Layout:
     columns = {name: item for name, item in cases.items() if isinstance(item, h5py.Dataset) and dims_of(item) == ("case",)}
     return _Layout({name: item.dtype for name, item in columns.items()},
-                   {name: attributes_of(item) for name, item in columns.items()})  # fmt: skip
+                   {name: attributes_of(item) for name, item in columns.items()}, optional)  # fmt: skip
 
 
-def _read(path: Path, cases: h5py.Group, types: Mapping[str, np.dtype[Any]]) -> dict[str, np.ndarray]:
+def _read(path: Path, cases: h5py.Group, layout: _Layout) -> dict[str, np.ndarray]:
+    names = [name for name in layout.types if name not in layout.optional or name in cases]
     # Without h5py's objects, whose making takes as long as reading.
-    datasets = {name: h5py.h5d.open(cases.id, name.encode()) for name in types}
+    datasets = {name: h5py.h5d.open(cases.id, name.encode()) for name in names}
     check_size(path, datasets.values())
     rows = datasets["case"].shape
-    if other := [name for name, dataset in datasets.items() if (dataset.shape, dataset.dtype) != (rows, types[name])]:
+    if other := [name for name, dataset in datasets.items() if (dataset.shape, dataset.dtype) != (rows, layout.types[name])]:
         raise ResultFileError(f"{path}: '{other[0]}' is of another type than in the first file of its version, or lacks rows")
     values = {name: np.zeros(rows, dataset.dtype) for name, dataset in datasets.items()}
     for name, dataset in datasets.items():

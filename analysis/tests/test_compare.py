@@ -312,7 +312,8 @@ text = "{}"
         with self.assertRaises(CompareError) as caught:
             self.compared(paths)
         self.assertEqual(str(caught.exception), wanted)
-        self.assertEqual(len(self.compared(paths, ignore=["execution_space"]).table), 32)
+        for ignore in (["execution_space"], "execution_space"):
+            self.assertEqual(len(self.compared(paths, ignore=ignore).table), 32)
         with self.assertRaisesRegex(CompareError, "run A has several cases with the same .*; ignore fewer columns"):
             self.compared(paths, ignore=["execution_space", "impl"])
 

@@ -41,6 +41,13 @@ class Generations(WithFile, WithPlots, WithMain):
         np.testing.assert_array_equal(axes.lines[0].get_xydata(), [[k, k % 2] for k in range(6)])
         self.assertEqual([(text.get_text(), text.get_position()[1]) for text in axes.texts], [("error", 1)])
 
+    def test_rates_that_noise_decides_have_a_ring(self):
+        frame = pd.DataFrame({"prompt": ["a", "b", "b"], "status": ["ok"] * 3, "decode_rate": [1.0, 2.0, 3.0], "noisy": ["no", "yes", "no"]})
+        axes = self.axes()
+        generate_plots.draw_rates(axes, frame, "decode_rate")
+        np.testing.assert_array_equal(axes.lines[1].get_xydata(), [[2, 1]])
+        self.assertEqual(axes.get_title(), "Rate of new tokens, a ring: noise decides")
+
     def test_prompts_beyond_the_limit_are_said(self):
         count = 50
         frame = pd.DataFrame({"prompt": [f"p{k}" for k in range(count)], "status": ["ok"] * count, "decode_rate": [1.0] * count})

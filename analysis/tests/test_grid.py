@@ -134,6 +134,7 @@ class Grid(WithFile):
         cases = columns(batch=[8, 4, 1], seq_len=[8, 16, 64], dtype=["f32"] * 3, op=["a", "b", "a"])
         cases["batch"].attrs["units"] = "1"
         found = to_grid(cases, axes=["seq_len"])
+        xr.testing.assert_identical(to_grid(cases, axes="seq_len"), found)
         np.testing.assert_array_equal(found["batch"], [8, 4, 1])
         self.assertEqual((found["batch"].dims, found["batch"].attrs), (("seq_len",), {"units": "1"}))
         self.assertEqual(list(found["op"].values), ["a", "b", "a"])

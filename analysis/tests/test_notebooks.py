@@ -69,6 +69,13 @@ class Notebooks(WithFile):
         for name in ("training_run", "memory_planning"):
             self.page(name)
 
+    def test_a_file_that_compares_nothing_is_said(self):
+        with h5py.File(stored.unpack(self.folder, "attention_compare"), "r+") as file:
+            del file["comparison"]
+        done, _ = self.run_notebook(ROOT / "docs/notebooks/attention_crossover.ipynb")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("The file compares nothing: the sweep has one impl alone, or the run did not end.", done.stderr)
+
     def layer_page(self, change=lambda file: None, **options):
         """What the study of a layer makes of a synthetic file, as one line, and the number of its pictures."""
         path = self.written("layer_sweep.h5", **options)

@@ -171,7 +171,9 @@ class Reader(WithFile):
             self.assertLessEqual(set(expected.variables), set(group.variables))
 
     def test_only_some_groups(self):
-        groups = open_results(self.written(), only=["cases"])
+        path = self.written()
+        groups = open_results(path, only=["cases"])
+        self.assertEqual(open_results(path, only="cases").keys(), groups.keys())
         self.assertEqual(set(groups), {"", "provenance", "cases"})
         self.assertIn("tflops", groups["cases"])
 

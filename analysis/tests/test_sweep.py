@@ -76,6 +76,34 @@ class Sweep(WithFile):
         for name in ("predicted_bytes", "status", "largest_batch"):
             np.testing.assert_array_equal(found[name].values, np.concatenate([cases[name].values for cases in alone]), name)
 
+    def test_trainings_have_their_file_as_axis(self):
+        first = stored.unpack(self.folder, "train")
+        self.assertEqual(dict(to_grid(open_sweep([first])).sizes), {})
+        paths = [first, shutil.copy(first, self.folder / "again.h5")]
+        grid = to_grid(open_sweep(paths))
+        self.assertEqual(grid["peak_bytes"].dims, ("file",))
+        self.assertEqual(list(grid["file"].values), list(map(str, paths)))
+
+    def test_paths_come_one_by_one_or_from_an_iterator(self):
+        paths = self.runs()
+        wanted = open_sweep(paths)
+        xr.testing.assert_identical(open_sweep(iter(paths)), wanted)
+        xr.testing.assert_identical(open_sweep(str(paths[0])), open_sweep(paths[:1]))
+        xr.testing.assert_identical(open_sweep(paths[0]), open_sweep(paths[:1]))
+
+    def test_columns_that_not_every_file_has_join_in_any_order(self):
+        newer, older = self.runs()
+        with h5py.File(newer, "r+") as file:
+            self.assertNotIn("core_wait_share", file["cases"])
+            file["cases/core_wait_share"] = file["cases/limits_change"][()]
+            file["cases/core_wait_share"].dims[0].attach_scale(file["cases/case"])
+        for paths in ([newer, older], [older, newer]):
+            found = open_sweep(paths)
+            self.assertNotIn("core_wait_share", found)
+            times = np.concatenate([open_results(path)["cases"]["time_median"].values for path in paths])
+            np.testing.assert_array_equal(found["time_median"].values, times)
+        self.assertIn("core_wait_share", open_sweep([newer, newer]))
+
     def assert_refused(self, paths, words):
         with self.assertRaises(ResultFileError) as caught:
             open_sweep(paths)

@@ -145,7 +145,7 @@ std::optional<std::string> fault_of_source(const Options& given, const DriverInf
     return "prompts belong to a model; a deck has them in [[prompt]]";
   if (without_deck && has.prompts && given.prompts.empty()) return "no prompt given after the model";
   if (without_deck) {
-    line.deck.text = has.deck_of_call({model, given.prompts});
+    line.deck.text = has.deck_of_call({model, given.prompts, line.deck.overrides});
     return {};
   }
   std::error_code ignored;

@@ -17,8 +17,9 @@ namespace kformer::drivers {
 
 /// What a call without a deck says.
 struct ModelCall {
-  std::string model;                 ///< folder or file of a checkpoint, or the name of a published model
-  std::vector<std::string> prompts;  ///< where the driver takes them
+  std::string model;                   ///< folder or file of a checkpoint, or the name of a published model
+  std::vector<std::string> prompts;    ///< where the driver takes them
+  std::vector<std::string> overrides;  ///< of --set, which are laid over the deck
 };
 
 /// The result files of a driver.

@@ -29,7 +29,7 @@ std::string in_quotes(const std::string& text) {
 std::string bash_text(const std::string& program, const std::vector<CompletedOption>& options) {
   std::string function = "_" + program, names, cases;
   std::replace(function.begin(), function.end(), '-', '_');
-  // One file name a line: they may have spaces.
+  // One file name a line: they may have spaces. Bash takes "=" for a word of its own.
   const char* const without_space = "compopt -o nospace 2>/dev/null; ";  // it fails outside of a completion
   const std::string file_names = "mapfile -t COMPREPLY < <(compgen -f -- \"$word\")";
   for (const CompletedOption& option : options) {
@@ -46,6 +46,8 @@ std::string bash_text(const std::string& program, const std::vector<CompletedOpt
   return fmt::format(
       "{0}() {{\n"
       "  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD - 1]}}\n"
+      "  [[ $before != = ]] || before=${{COMP_WORDS[COMP_CWORD - 2]}}\n"
+      "  [[ $word != = ]] || word=\n"
       "  case $before in\n{2}  esac\n"
       "  if [[ $word == -* ]]; then\n"
       "    COMPREPLY=($(compgen -W {3} -- \"$word\"))\n"
@@ -69,8 +71,10 @@ std::string zsh_text(const std::string& program, const std::vector<CompletedOpti
       value = option.goes_on ? ":value:{compadd -S \"\" -- " + choices + "}" : ":value:(" + choices + ")";
     else if (option.takes_value)
       value = option.takes_file ? ":file:_files" : ":value:";
-    for (const std::string& name : option.names)
-      lines += fmt::format("  {} \\\n", in_quotes(fmt::format("*{}[{}]{}", name, help, value)));
+    for (const std::string& name : option.names) {
+      const char* const joined = option.takes_value && name.starts_with("--") ? "=" : "";
+      lines += fmt::format("  {} \\\n", in_quotes(fmt::format("*{}{}[{}]{}", name, joined, help, value)));
+    }
   }
   return fmt::format("#compdef {}\n_arguments \\\n{}  '*:file:_files'\n", program, lines);
 }
@@ -135,8 +139,9 @@ std::vector<CompletedOption> completed_options(const CLI::App& app) {
     completed.help = option->get_description().substr(0, option->get_description().find('\n'));
     completed.takes_value = option->get_items_expected_max() > 0;
     completed.choices = choices_of(*option);
+    const std::string type = option->get_type_name();
     completed.takes_file =
-        completed.takes_value && completed.choices.empty() && option->get_type_name() == "TEXT";
+        completed.takes_value && completed.choices.empty() && (type == "TEXT" || type == "MODEL");
     options.push_back(std::move(completed));
   }
   const auto known = [&](const CompletedOption& option) {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "decks/train/parallel_checks.hpp"
 #include "generate/figures.hpp"
 #include "kformer/core/error.hpp"
 #include "kformer/load/llama_config.hpp"
@@ -32,17 +31,11 @@ void require_dense_targets(const LoraConfig& lora, const WeightFormats& formats)
                         name, to_string(format)));
 }
 
-void require_divided(const Checkpoint& checkpoint, std::int64_t tensor) {
-  std::string fault = Impl::schema::undivided_extent({.tensor = tensor}, checkpoint.model());
-  if (fault.empty()) fault = shared_block(checkpoint, tensor);
-  if (!fault.empty()) throw NotSupported("kformer-generate: " + fault);
-}
-
 // The engine of a deck.
 EngineTask engine_task(const GenerateDeck& deck, const Checkpoint& checkpoint, std::int64_t longest_prompt,
                        const std::vector<std::int32_t>& end_of_text,
                        const std::shared_ptr<Communicator>& tensor) {
-  if (tensor) require_divided(checkpoint, tensor->size());
+  if (tensor) require_divided({.tensor = tensor->size()}, checkpoint.model(), &checkpoint, "kformer-generate");
   const GenerateTable& g = deck.generate;
   const SamplingTable& s = deck.sampling;
   EngineTask task;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "decks/train/parallel_checks.hpp"
 #include "kformer/load/load_weights.hpp"
 #include "model/tensor/slices.hpp"
 
@@ -26,14 +27,7 @@ std::filesystem::path beside(const Checkpoint& checkpoint, TokenizerFormat kind)
                   checkpoint.folder().string(), name_of(kind)));
 }
 
-}  // namespace
-
-Checkpoint open_checkpoint(const WeightsTable& weights) {
-  Checkpoint checkpoint = Checkpoint::open(weights.path, weights.format);
-  checkpoint.check_against(checkpoint.model());
-  return checkpoint;
-}
-
+// The matrix whose quantised blocks ranks would have to share: a sentence, which begins with the key, or nothing.
 std::string shared_block(const Checkpoint& checkpoint, std::int64_t tensor) {
   if (tensor == 1) return {};
   const auto shapes = model_tensor_shapes(checkpoint.model());
@@ -47,6 +41,21 @@ std::string shared_block(const Checkpoint& checkpoint, std::int64_t tensor) {
         tensor, name, to_string(format), alone ? ", or take another number of ranks" : "");
   }
   return {};
+}
+
+}  // namespace
+
+Checkpoint open_checkpoint(const WeightsTable& weights) {
+  Checkpoint checkpoint = Checkpoint::open(weights.path, weights.format);
+  checkpoint.check_against(checkpoint.model());
+  return checkpoint;
+}
+
+void require_divided(const PlanParallelTable& table, const LanguageModelTable& model,
+                     const Checkpoint* checkpoint, std::string_view program) {
+  std::string fault = Impl::schema::undivided_extent(table, model);
+  if (fault.empty() && checkpoint) fault = shared_block(*checkpoint, table.tensor);
+  if (!fault.empty()) throw NotSupported(fmt::format("{}: {}", program, fault));
 }
 
 AdapterCheckpoint open_adapter(const std::filesystem::path& path, const LlamaConfig& model) {

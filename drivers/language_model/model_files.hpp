@@ -5,8 +5,10 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "decks/generate_deck.hpp"
+#include "decks/train/train_deck.hpp"
 #include "decks/train/weight_storage.hpp"
 #include "kformer/io/adapter.hpp"
 #include "kformer/io/checkpoint.hpp"
@@ -19,10 +21,13 @@ namespace kformer::drivers {
 /// \throws FileError if a file cannot be read or does not match the model
 Checkpoint open_checkpoint(const WeightsTable& weights);
 
-/// The matrix of a checkpoint whose quantised blocks ranks that divide the model would have to share: a sentence, which
-/// begins with the key, or nothing. Blocks lie in rows; the scales of NF4 are of a whole matrix.
-/// \param tensor how many ranks divide the extents of the model
-std::string shared_block(const Checkpoint& checkpoint, std::int64_t tensor);
+/// Refuses ranks that do not divide the extents of a model, or that would share quantised blocks of its checkpoint: of a
+/// checkpoint a deck alone knows neither. Blocks lie in rows; the scales of NF4 are of a whole matrix.
+/// \param checkpoint null for random weights
+/// \param program    with which the message begins
+/// \throws NotSupported
+void require_divided(const PlanParallelTable& table, const LanguageModelTable& model,
+                     const Checkpoint* checkpoint, std::string_view program);
 
 /// An adapter in a folder or a GGUF file, checked against the model that it is for.
 /// \throws FileError if a file cannot be read or does not match the model

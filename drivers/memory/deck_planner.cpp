@@ -212,9 +212,7 @@ class DeckPlanner final : public MemoryPlanner {
   }
 
   void require_divided(const PlanParallelTable& table) const {
-    std::string fault = Impl::schema::undivided_extent(table, model());
-    if (fault.empty() && m_checkpoint) fault = shared_block(*m_checkpoint, table.tensor);
-    if (!fault.empty()) throw NotSupported("kformer-memory: " + fault);
+    drivers::require_divided(table, model(), m_checkpoint ? &*m_checkpoint : nullptr, "kformer-memory");
   }
 
   // Those of a generation, of which the last one needs most; null without.

@@ -50,9 +50,11 @@ int run(const CommandLine& line, const MemoryPlanDeck& deck) {
 int main(int argc, char* argv[]) {
   using namespace kformer;
   drivers::listen_to_signals();
-  return drivers::driver_main(
-      argc, argv, drivers::program, drivers::summary, load_memory_plan_deck, drivers::run,
-      {.table = true,
-       .results = {drivers::kind, drivers::declare_results},
-       .deck_of_call = [](const drivers::ModelCall& call) { return memory_deck_of(call.model); }});
+  return drivers::driver_main(argc, argv, drivers::program, drivers::summary, load_memory_plan_deck,
+                              drivers::run,
+                              {.table = true,
+                               .results = {drivers::kind, drivers::declare_results},
+                               .deck_of_call = [](const drivers::ModelCall& call) {
+                                 return memory_deck_of(call.model, call.overrides);
+                               }});
 }

@@ -10,7 +10,6 @@
 #include <limits>
 
 #include "app/memory/scratch.hpp"
-#include "decks/train/parallel_checks.hpp"
 #include "io/content_hash.hpp"
 #include "kformer/load/llama_config.hpp"
 #include "kformer/load/load_weights.hpp"
@@ -22,13 +21,6 @@
 namespace kformer::drivers {
 
 namespace {
-
-// What a deck does not know of a checkpoint.
-void require_divided(const PlanParallelTable& table, const TrainingPlan& plan) {
-  std::string fault = Impl::schema::undivided_extent(table, plan.model);
-  if (fault.empty() && plan.checkpoint) fault = shared_block(*plan.checkpoint, table.tensor);
-  if (!fault.empty()) throw NotSupported("kformer-train: " + fault);
-}
 
 std::unique_ptr<const Tokenizer> tokenizer_of(const TrainDeck& deck,
                                               const std::optional<Checkpoint>& checkpoint) {
@@ -215,7 +207,8 @@ TrainingPlan plan_training(const TrainDeck& deck) {
   if (deck.weights) plan.checkpoint = open_checkpoint(*deck.weights);
   plan.model = plan.checkpoint ? plan.checkpoint->model() : *deck.model;
   plan.task.config = llama_config(plan.model);
-  if (deck.parallel) require_divided(*deck.parallel, plan);
+  if (deck.parallel)
+    require_divided(*deck.parallel, plan.model, plan.checkpoint ? &*plan.checkpoint : nullptr, "kformer-train");
   if (deck.adapter && !deck.adapter->path.empty())
     plan.adapter = open_adapter(deck.adapter->path, plan.task.config);
   auto tokenizer = tokenizer_of(deck, plan.checkpoint);

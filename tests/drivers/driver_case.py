@@ -252,6 +252,10 @@ class CommandLine:
         keys = script.replace("--dry-r", "--set output.ov").replace("COMP_CWORD=1", "COMP_CWORD=2")
         done = subprocess.run(["bash", "-c", keys], cwd=self.folder, capture_output=True, text=True)
         self.assertEqual((done.stdout, done.stderr), ("output.overwrite=\n", ""))
+        for words, number in (("--set = output.ov", 3), ("--set =", 2)):  # as bash divides --set=output.ov
+            joined = script.replace("--dry-r", words).replace("COMP_CWORD=1", f"COMP_CWORD={number}")
+            done = subprocess.run(["bash", "-c", joined], cwd=self.folder, capture_output=True, text=True)
+            self.assertIn("output.overwrite=", done.stdout)
         (self.folder / "with a space.toml").touch()
         script = script.replace("--dry-r", "wit")
         done = subprocess.run(["bash", "-c", script], cwd=self.folder, capture_output=True, text=True)

@@ -52,6 +52,24 @@ class CommandLine(driver_case.CommandLine, MemoryTest):
         self.assertEqual(len(self.files()), 1)
         self.assertIn("did you mean 'llama-3.1-8b'", self.run_driver("llama-3.1-9b", expect=4).stderr)
 
+    def test_overrides_of_a_call_lose_no_purpose(self):
+        def purposes(*overrides):
+            call = self.run_driver("smollm2-135m", "--dry-run", *(word for one in overrides for word in ("--set", one)))
+            self.assertNotIn("matches no case", call.stderr)
+            lines = [line.split() for line in (call.stdout + call.stderr).splitlines()]
+            return sorted({(line[1], line[4]) for line in lines if line[1:2] in (["generate"], ["train"])})
+
+        dense = [("generate", "same"), ("train", "same")]
+        self.assertEqual(purposes(), sorted([*dense, ("generate", "q8_0"), ("generate", "q4_0")]))
+        self.assertEqual(purposes("sweep.recompute=auto"), purposes())
+        self.assertEqual(purposes("sweep.weights=same"), dense)
+        self.assertEqual(purposes("sweep.weights=nf4", "sweep.purpose=generate"), [("generate", "nf4")])
+        self.assertEqual(purposes("sweep.weights=nf4"), [("generate", "nf4")])
+        self.assertEqual(purposes("sweep.purpose=train"), [("train", "same")])
+        both = ("--set", "sweep.purpose=train", "--set", "sweep.weights=nf4")
+        self.assertIn("add [adapter]", self.run_driver("smollm2-135m", "--dry-run", *both, expect=3).stderr)
+        self.assertEqual(purposes("adapter.rank=8", "sweep.weights=q4_0"), [("generate", "q4_0"), ("train", "q4_0")])
+
     def test_sentences_fit_a_terminal_and_are_whole_in_a_log(self):
         call = ["llama-3.1-8b", "--set", "memory.budget=80GB", "-o"]
         reader, terminal = pty.openpty()

@@ -176,9 +176,9 @@ BOOST_AUTO_TEST_CASE(completions_name_every_option_with_its_values) {
   BOOST_TEST(bash.find("complete -o filenames -F _kformer_layer kformer-layer") != std::string::npos);
   const std::string zsh = completion_text("kformer-layer", options, Shell::zsh);
   BOOST_TEST(zsh.starts_with("#compdef kformer-layer\n"));
-  BOOST_TEST(zsh.find("'*--format[Format]:value:(csv json)'") != std::string::npos);
+  BOOST_TEST(zsh.find("'*--format=[Format]:value:(csv json)'") != std::string::npos);
   BOOST_TEST(zsh.find("'*--overwrite[Replace \\[it\\]\\: don'\\''t ask]'") != std::string::npos);
-  BOOST_TEST(zsh.find("'*--set[Key]:value:{compadd -S \"\" -- a.b= a.c=}'") != std::string::npos);
+  BOOST_TEST(zsh.find("'*--set=[Key]:value:{compadd -S \"\" -- a.b= a.c=}'") != std::string::npos);
   BOOST_TEST(completion_text("kformer-layer", options, Shell::fish) ==
              "complete -c kformer-layer -s f -l format -x -a 'csv json' -d 'Format'\n"
              "complete -c kformer-layer -l overwrite -d 'Replace [it]: don'\\''t ask'\n"
@@ -205,9 +205,23 @@ BOOST_AUTO_TEST_CASE(published_models_have_their_numbers_of_parameters) {
   }
   BOOST_TEST(model_presets().size() == published.size() + 1);
   BOOST_TEST(model_preset("llama-3.1-405b")->model.model_parameter_count() == 405853388800);
-  BOOST_REQUIRE(model_preset("meta-llama/Llama-3.2-1B-Instruct") != nullptr);
-  BOOST_TEST(model_preset("meta-llama/Llama-3.2-1B-Instruct")->name == "llama-3.2-1b");
-  BOOST_TEST(model_preset("llama") == nullptr);
+}
+
+BOOST_AUTO_TEST_CASE(published_models_have_the_names_of_their_hubs) {
+  const std::vector<std::pair<const char*, const char*>> names{
+      {"meta-llama/Llama-3.2-1B-Instruct", "llama-3.2-1b"},
+      {"meta-llama/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b"},
+      {"meta-llama/Llama-2-7b-chat-hf", "llama-2-7b"},
+      {"TinyLlama/TinyLlama-1.1B-Chat-v1.0", "tinyllama-1.1b"},
+      {"mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b"},
+      {"Qwen/Qwen3-8B-Base", "qwen3-8b"}};
+  for (const auto& [published, name] : names) {
+    BOOST_REQUIRE_MESSAGE(model_preset(published) != nullptr, published);
+    BOOST_TEST(model_preset(published)->name == name);
+  }
+  // Of another shape.
+  for (const char* other : {"llama", "mistralai/Mistral-7B-v0.1", "Qwen/Qwen2.5-7B-Instruct-1M", "-chat"})
+    BOOST_TEST(model_preset(other) == nullptr, other);
 }
 
 BOOST_AUTO_TEST_CASE(a_published_model_overrides_the_keys_of_a_layer) {
@@ -217,6 +231,10 @@ BOOST_AUTO_TEST_CASE(a_published_model_overrides_the_keys_of_a_layer) {
   BOOST_CHECK_EXCEPTION(layer_model_overrides("llama-3.2-2b"), FileError, [](const FileError& error) {
     return std::string(error.what()).find("did you mean 'llama-3.2-1b'") != std::string::npos;
   });
+  BOOST_CHECK_EXCEPTION(
+      layer_model_overrides("mistralai/Mistral-7B-v0.1"), FileError, [](const FileError& error) {
+        return std::string(error.what()).find("did you mean 'mistral-7b'") != std::string::npos;
+      });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

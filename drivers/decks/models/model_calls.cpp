@@ -3,12 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <sstream>
 #include <system_error>
 
 #include "decks/engine/writer.hpp"
 #include "decks/language_model_schema.hpp"
 #include "decks/layer_schema.hpp"
+#include "decks/memory/memory_plan_deck.hpp"
 #include "decks/models/model_presets.hpp"
 #include "io/nearest_name.hpp"
 #include "io/schema/toml_text.hpp"
@@ -41,8 +43,10 @@ std::string name_of_path(const fs::path& path) {
 [[noreturn]] void refuse(const std::string& model, const char* kinds) {
   std::vector<std::string> names;
   for (const ModelPreset& preset : model_presets()) names.push_back(preset.name);
+  // Names of hubs begin with that of the publisher.
+  const std::string last = model.substr(model.rfind('/') + 1);
   throw FileError(fmt::format("'{}' is neither {} nor the name of a published model{}", model, kinds,
-                              Impl::suggest_names(model, names)));
+                              Impl::suggest_names(last.empty() ? model : last, names)));
 }
 
 template <class Model>
@@ -65,6 +69,30 @@ std::string deck_head(const char* kind, const std::string& name) {
   return fmt::format(
       "schema = 1\nkind = \"{}\"\n\n[run]\nname = {}\n\n[output]\nfile = \"{{name}}-{{date}}.h5\"\n\n", kind,
       toml_text(name));
+}
+
+// The value of the last override of a key; empty without one.
+std::string override_of(const std::vector<std::string>& overrides, const std::string& key) {
+  std::string value;
+  for (const std::string& text : overrides)
+    if (text.starts_with(key + "=")) value = text.substr(key.size() + 1);
+  return value;
+}
+
+// Training cannot change quantised weights, but adapters can learn beside them. Who names purposes and weights decides.
+std::string exclusion_of(const std::vector<std::string>& overrides) {
+  const std::string purpose = override_of(overrides, "sweep.purpose");
+  const std::string weights = override_of(overrides, "sweep.weights");
+  const auto adapts = [](const std::string& text) { return text.starts_with("adapter"); };
+  const bool trains = purpose.empty() || purpose.find("train") != std::string::npos;
+  const bool dense = weights == "same" || weights == "\"same\"";
+  if (!trains || dense || (!purpose.empty() && !weights.empty()) || std::ranges::any_of(overrides, adapts))
+    return {};
+  std::string formats;
+  for (const std::string_view name : names_of<WeightStorage>)
+    if (name != name_of(WeightStorage::same))
+      formats += (formats.empty() ? "" : ", ") + toml_text(std::string(name));
+  return "\n[[sweep.exclude]]\npurpose = \"train\"\nweights = [" + formats + "]\n";
 }
 
 std::string short_name(const std::string& model) {
@@ -95,7 +123,7 @@ std::string layer_deck_of(const std::string& model) {
          "dtype = [\"f32\", \"bf16\"]\nseq_len = [512, 1024, 2048]\n\n[check]\nmax_seq_len = 512\n";
 }
 
-std::string memory_deck_of(const std::string& model) {
+std::string memory_deck_of(const std::string& model, const std::vector<std::string>& overrides) {
   const ModelPreset* preset = model_preset(model);
   if (preset == nullptr && !exists(model)) refuse(model, "a folder or file of a checkpoint");
   const std::string source = preset != nullptr ? model_table<LanguageModelTable>(preset->model)
@@ -106,10 +134,9 @@ std::string memory_deck_of(const std::string& model) {
          fmt::format(
              "\n[sweep]\nexecution_space = \"default\"\npurpose = [\"generate\", \"train\"]\n"
              "dtype = \"bf16\"\nweights = [\"same\", \"q8_0\", \"q4_0\"]\ncontext = {}\n"
-             "recompute = [\"pointwise\", \"layer\", \"nested\", \"auto\"]\n\n"
-             "[[sweep.exclude]]\npurpose = \"train\"\nweights = [\"q8_0\", \"q4_0\"]\n\n"
-             "[[sweep.exclude]]\npurpose = \"generate\"\nrecompute = [\"layer\", \"nested\", \"auto\"]\n",
-             context);
+             "recompute = [\"pointwise\", \"layer\", \"nested\", \"auto\"]\n",
+             context) +
+         exclusion_of(overrides);
 }
 
 std::string generate_deck_of(const fs::path& checkpoint, const std::vector<std::string>& prompts, bool chat) {

@@ -21,9 +21,10 @@ std::vector<std::string> layer_model_overrides(const std::string& model);
 std::string layer_deck_of(const std::string& model);
 
 /// The deck of kind "memory_plan" that a model alone means: generation with dense and quantised weights, and training.
-/// \param model name of a published model, or a folder or file of a checkpoint
+/// \param model     name of a published model, or a folder or file of a checkpoint
+/// \param overrides of the deck, as --set has them: they decide whether training with quantised weights is left out
 /// \throws FileError if it is neither
-std::string memory_deck_of(const std::string& model);
+std::string memory_deck_of(const std::string& model, const std::vector<std::string>& overrides);
 
 /// The deck of kind "generate" that a checkpoint and prompts mean.
 /// \param chat whether prompts are questions to a model that holds conversations, rather than texts to continue

@@ -109,6 +109,21 @@ LanguageModelTable table_of(const Family& family, const Shape& shape) {
   return model;
 }
 
+// What a published name says of the shape.
+std::string name_of_shape(std::string_view name) {
+  std::string shape = Impl::lower(name.substr(name.rfind('/') + 1));
+  if (shape.starts_with("meta-")) shape.erase(0, 5);
+  // Trained further, models have the same shape.
+  for (const std::string_view word : {"-instruct", "-chat", "-hf", "-base"}) {
+    const std::size_t begin = shape.find(word), end = begin + word.size();
+    if (begin != std::string::npos && (end == shape.size() || shape[end] == '-'))
+      shape.erase(begin, word.size());
+  }
+  // Other versions of these have other vocabularies.
+  if (shape == "mistral-7b-v0.3" || shape == "tinyllama-1.1b-v1.0") shape.resize(shape.rfind('-'));
+  return shape;
+}
+
 }  // namespace
 
 const std::vector<ModelPreset>& model_presets() {
@@ -122,11 +137,7 @@ const std::vector<ModelPreset>& model_presets() {
 }
 
 const ModelPreset* model_preset(std::string_view name) {
-  std::string wanted = Impl::lower(name.substr(name.rfind('/') + 1));
-  // Trained further, they have the same shape.
-  for (const std::string_view ending : {"-instruct", "-chat", "-hf", "-base"})
-    if (wanted.ends_with(ending)) wanted.resize(wanted.size() - ending.size());
-  const auto found = std::ranges::find(model_presets(), wanted, &ModelPreset::name);
+  const auto found = std::ranges::find(model_presets(), name_of_shape(name), &ModelPreset::name);
   return found == model_presets().end() ? nullptr : &*found;
 }
 
