@@ -80,18 +80,6 @@ BOOST_AUTO_TEST_CASE(eight_bit_states_are_refused) {
                             "(tensor); take states in float");
 }
 
-BOOST_AUTO_TEST_CASE(label_smoothing_is_refused) {
-  const auto ranks = world();
-  if (ranks->size() == 1) return;
-  TrainerOptions options = options_of(kinds[0]);
-  options.loss.label_smoothing = 0.1;
-  options.layer.tensor = ranks;
-  check_error<NotSupported>(
-      [&] { Run<double>(options, model(kinds[0], ranks->size()), 0, 1); },
-      "kformer::LlamaModel: label smoothing needs the logits of all words, which ranks divide; "
-      "set label_smoothing to 0, or leave out `tensor`");
-}
-
 BOOST_AUTO_TEST_CASE(logits_are_those_of_one_rank) {
   const auto ranks = world();
   const LlamaConfig config = model(kinds[1], ranks->size());
