@@ -66,6 +66,19 @@ inline void check_pipeline(const LlamaConfig& config, const TrainerOptions& opti
           "leave out fixed_order");
 }
 
+/// \throws NotSupported if ranks would share a block of 8-bit states, on all of them
+inline void require_whole_state_blocks(const std::vector<Parameter>& parameters, const Communicator& tensor) {
+  for (const Parameter& p : parameters) {
+    if (!p.slice.divides()) continue;
+    const std::int64_t columns = p.weight.rank > 1 && p.slice.axis == 0 ? p.weight.extent[1] : 1;
+    bool whole = true;
+    for (int rank = 1; rank < tensor.size(); ++rank)
+      whole &= slice_begin(p.slice.whole, rank, tensor.size()) * columns % adamw_block == 0;
+    Require{"Trainer"}(whole, tensor.size(), " ranks (tensor) would divide blocks of ", adamw_block,
+                       " 8-bit states of ", p.name, "; take full states, or another number of ranks");
+  }
+}
+
 }  // namespace Impl
 
 template <class Exec, Scalar T>
@@ -92,6 +105,8 @@ std::deque<LlamaModel<Exec, T>> Trainer<Exec, T>::make_models(const LlamaConfig&
       layer.split_backward = splits_backward(pipeline->shape().schedule);
     }
     models.emplace_back(config, shape, layer, ledger, Impl::schedule_of(options, config, layers), layers);
+    if (Impl::divides(layer) && options.optimizer.states == OptimizerStates::eight_bit)
+      Impl::require_whole_state_blocks(models.back().trained(), *layer.tensor);
   }
   return models;
 }

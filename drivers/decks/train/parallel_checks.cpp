@@ -90,8 +90,6 @@ void check_divided(const PlanParallelTable& table, const DividedTraining& traini
   const auto fault = [&](const char* key, std::int64_t ranks, const char* what) {
     error(key, fmt::format("'parallel.{}' = {} is not for {}; remove one", key, ranks, what));
   };
-  if (table.tensor > 1 && training.states == OptimizerStates::eight_bit)
-    return fault("tensor", table.tensor, "'optimizer.states' = \"int8\", which are of blocks of whole weights");
   if (table.context > 1 && table.order == SumOrder::fixed)
     return fault("context", table.context, "'parallel.order' = \"fixed\", which adds up whole micro-batches");
   if (table.context_exchange == ContextExchange::ring && table.context == 1)

@@ -23,7 +23,6 @@ std::optional<ObjectiveFault> objective_fault(const PlanParallelTable& table, Ob
 /// What a training cannot have whose models or sequences ranks divide.
 struct DividedTraining {
   bool adapters;
-  OptimizerStates states;
   Recompute recompute = Recompute::pointwise;
 };
 
