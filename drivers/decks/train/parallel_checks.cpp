@@ -57,9 +57,6 @@ void check_pipeline(const PlanParallelTable& table, const DividedTraining& train
     return fault("'parallel.zero' = 2: its ranks keep the gradients of several micro-batches; take 1");
   if (table.overlap)
     return fault("'parallel.overlap': its gradients are reduced at the end of a step; remove it");
-  if (table.order == SumOrder::fixed && table.schedule != PipelineSchedule::one_forward_one_backward)
-    return fault(fmt::format("'parallel.order' = \"fixed\" with the schedule {}; take \"1f1b\"",
-                             name_of(table.schedule)));
   const Recompute recompute = training.recompute;
   if (recompute == Recompute::nested || recompute == Recompute::offload)
     return fault(
@@ -118,10 +115,13 @@ std::string undivided_extent(const PlanParallelTable& table, const LanguageModel
         "'parallel.pipeline' = {} ranks with {} {} of the model each need as many layers, but "
         "'num_hidden_layers' = {}",
         table.pipeline, table.parts, table.parts == 1 ? "part" : "parts", model.num_hidden_layers);
-  if (table.pipeline > 1 && table.order == SumOrder::fixed && model.tie_word_embeddings)
+  if (table.pipeline > 1 && table.order == SumOrder::fixed && model.tie_word_embeddings &&
+      table.schedule == PipelineSchedule::interleaved)
     return fmt::format(
-        "'parallel.pipeline' = {} is not for 'parallel.order' = \"fixed\" with a tied embedding, whose "
-        "gradient two ranks make; remove one",
+        "'parallel.pipeline' = {} is not for 'parallel.order' = \"fixed\" with a tied embedding and the "
+        "schedule "
+        "interleaved: the last rank sends its gradient to the first, and they would wait for each other; take "
+        "another schedule",
         table.pipeline);
   if (table.context > 1 && table.context_exchange == ContextExchange::ring && model.sliding_window > 0)
     return fmt::format(

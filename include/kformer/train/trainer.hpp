@@ -262,6 +262,7 @@ class Trainer {
   std::vector<Parameter> trained() const;
   void run_forward(const Exec& exec, Model& model);
   void run_backward(const Exec& exec, Model& model);
+  BlockMatrix<memory_space, C> tied_gradient(const Model& model) const;
   void run_task(const Exec& exec, const PipelineTask& task, std::size_t first,
                 std::span<const TokenSequence> part);
   std::vector<double> pipeline_losses(const Exec& exec, std::span<const TokenSequence> sequences, Pass pass);
