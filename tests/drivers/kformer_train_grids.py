@@ -144,7 +144,7 @@ class DividedModels(GridsTest):
     def test_states_of_8_bits(self):
         """Ranks whose parts have whole blocks continue from each other's checkpoints, and others are refused."""
         model = (MODEL.replace("hidden_size = 24", "hidden_size = 32").replace("intermediate_size = 40", "intermediate_size = 512")
-                 .replace("value_heads = 4", "value_heads = 8").replace("head_dim = 4", "head_dim = 64").replace("258", "272"))
+                 .replace("value_heads = 4", "value_heads = 8").replace("head_dim = 4", "head_dim = 64").replace("258", "288"))
         self.SMALL = self.SMALL.replace(f'[weights]\npath = "{TINY}"\n', model)
         keys = KEYS + '[init]\nseed = 3\n[checkpoint]\nfolder = "saved"\nevery_steps = 2\n'
         states = 'optimizer.states="int8"'
@@ -159,7 +159,7 @@ class DividedModels(GridsTest):
                     memory = file["memory/ranks"]
                     self.assertEqual(memory["predicted_bytes"][()].tolist(), memory["peak_bytes"][()].tolist())
         output = self.train_on(4, keys, "parallel.tensor=4", states, "checkpoint.folder=other", expect=1)
-        self.assertIn("4 ranks (tensor) would divide blocks of 256 8-bit states of model.layers.0.mlp.down_proj.weight; take full "
+        self.assertIn("4 ranks (tensor) would divide blocks of 256 8-bit states of model.layers.0.self_attn.o_proj.weight; take full "
                       "states, or another number of ranks", output)
         self.assertFalse((self.folder / "other").exists())
 
