@@ -36,8 +36,8 @@ struct TrainerOptions {
   CrossEntropyOptions loss{};       ///< label smoothing, z-loss; targets of `loss.ignore_index` do not count
   LossSpikeOptions spikes{};        ///< steps to skip; off by default
   std::uint64_t dropout_seed = 0;   ///< of `layer.lora.dropout`; evaluation has none
-  /// Ranks that share a step. With `fixed_order` or `ZeroStage::gradients` gradients are added up outside the model, so
-  /// that `layer.accumulate` is off.
+  /// Ranks that share a step. With `fixed_order` or `ZeroStage::gradients` gradients are added up outside the model,
+  /// whatever `layer.accumulate` says.
   DataParallelOptions parallel{};
   /// Ranks that divide the layers.
   PipelineOptions pipeline{};
