@@ -40,8 +40,10 @@ StepBytes bytes_of_step(const GridTask& task) {
   // Its gradient is reduced once a step.
   if (g.zero == 2) bytes.data -= 2 * copy / (tensor * stages) * (batches - 1) * gradient * share;
   const double parts = number(g.parts);
+  // In the fixed order the last stage also sends the first what the head has made of it.
+  const double copies = 2 + (g.order == SumOrder::fixed ? batches : 0);
   bytes.pipeline = 2 * batches * (parts * stages - 1) / stages * states / (g.sequence ? tensor : 1) +
-                   2 * copy / (tensor * stages) * gradient;
+                   copies * copy / (tensor * stages) * gradient;
   return bytes;
 }
 

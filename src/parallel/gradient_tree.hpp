@@ -39,7 +39,7 @@ std::int64_t GradientTree<Exec>::partial_sums(std::int64_t leaves) {
 
 template <class Exec>
 GradientTree<Exec>::GradientTree(std::vector<TensorRef> arrays, std::int64_t most_leaves, Ledger& ledger)
-    : m_arrays(std::move(arrays)), m_most_leaves(most_leaves) {
+    : m_arrays(std::move(arrays)), m_most_leaves(most_leaves), m_next(m_arrays.size()) {
   if (most_leaves < 1)
     throw NotSupported("kformer::GradientTree: most_leaves must be at least 1, got " +
                        std::to_string(most_leaves));
@@ -65,49 +65,33 @@ void GradientTree<Exec>::for_arrays(std::int64_t depth, SomeArrays some, F f) co
 }
 
 template <class Exec>
-void GradientTree<Exec>::push(const Exec& exec) {
-  for_arrays(m_depth, {}, [&](const TensorRef& array, std::byte* partial) {
-    Impl::copy_or_add(exec, array, partial, array.data, false);
-  });
-  ++m_depth;
+void GradientTree<Exec>::check(std::int64_t i, std::int64_t leaves, SomeArrays some) const {
+  for (std::size_t a = some.begin; a < std::min(some.end, m_arrays.size()); ++a) {
+    const std::int64_t next = i == 0 ? 0 : m_next[a];
+    if (i != next || i >= leaves || leaves > m_most_leaves)
+      throw NotSupported("kformer::GradientTree::add: got leaf " + std::to_string(i) + " of " +
+                         std::to_string(leaves) + "; expected leaf " + std::to_string(next) + " of at most " +
+                         std::to_string(m_most_leaves));
+  }
 }
 
+// There is a partial sum for each bit of the number of leaves before this one. A leaf completes a node for each low bit that
+// is set, the last leaf all of them.
 template <class Exec>
-void GradientTree<Exec>::pop_and_add(const Exec& exec) {
-  --m_depth;
-  for_arrays(m_depth, {}, [&](const TensorRef& array, const std::byte* partial) {
-    Impl::copy_or_add(exec, array, array.data, partial, true);
-  });
-}
-
-template <class Exec>
-void GradientTree<Exec>::check(std::int64_t i, std::int64_t leaves, bool last) const {
-  const std::int64_t next = i == 0 ? 0 : m_next;
-  if (i != next || i >= leaves || leaves > m_most_leaves || (last && i + 1 != leaves))
-    throw NotSupported("kformer::GradientTree::add: got leaf " + std::to_string(i) + " of " +
-                       std::to_string(leaves) + "; expected leaf " + std::to_string(next) + " of at most " +
-                       std::to_string(m_most_leaves));
-}
-
-template <class Exec>
-void GradientTree<Exec>::add(const Exec& exec, std::int64_t i, std::int64_t leaves) {
-  check(i, leaves, false);
-  if (i == 0) m_depth = 0;
-  if (i + 1 == leaves) add_last(exec, i, leaves);
-  m_next = i + 1;
-  if (i + 1 == leaves) return;
-  for (std::int64_t bits = i; bits & 1; bits >>= 1) pop_and_add(exec);
-  push(exec);
-}
-
-template <class Exec>
-void GradientTree<Exec>::add_last(const Exec& exec, std::int64_t i, std::int64_t leaves,
-                                  SomeArrays some) const {
-  check(i, leaves, true);
-  for (std::int64_t depth = i == 0 ? 0 : m_depth; depth-- > 0;)
-    for_arrays(depth, some, [&](const TensorRef& array, const std::byte* partial) {
+void GradientTree<Exec>::add(const Exec& exec, std::int64_t i, std::int64_t leaves, SomeArrays some) {
+  check(i, leaves, some);
+  const auto before = static_cast<std::uint64_t>(i);
+  const bool last = i + 1 == leaves;
+  std::int64_t depth = std::popcount(before);
+  for (int nodes = last ? std::popcount(before) : std::countr_one(before); nodes > 0; --nodes)
+    for_arrays(--depth, some, [&](const TensorRef& array, const std::byte* partial) {
       Impl::copy_or_add(exec, array, array.data, partial, true);
     });
+  if (!last)
+    for_arrays(depth, some, [&](const TensorRef& array, std::byte* partial) {
+      Impl::copy_or_add(exec, array, partial, array.data, false);
+    });
+  for (std::size_t a = some.begin; a < std::min(some.end, m_arrays.size()); ++a) m_next[a] = i + 1;
 }
 
 }  // namespace kformer

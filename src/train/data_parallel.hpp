@@ -75,6 +75,13 @@ void clear_bytes(const Exec& exec, void* data, std::size_t bytes) {
   Kokkos::deep_copy(exec, Bytes(static_cast<std::byte*>(data), bytes), std::byte{});
 }
 
+/// What is summed over micro-batches in a fixed order. The first stage does so with the gradient of what it has a copy of.
+inline std::vector<TensorRef> leaves_of(const std::vector<Parameter>& parameters) {
+  std::vector<TensorRef> all;
+  for (const Parameter& p : parameters) all.push_back(p.copy ? part_of(p.gradient, {}) : p.gradient);
+  return all;
+}
+
 inline std::vector<TensorRef> arrays_of(const std::vector<Parameter>& parameters,
                                         TensorRef Parameter::* member) {
   std::vector<TensorRef> all;
@@ -97,8 +104,8 @@ DataParallel<Exec>::DataParallel(const DataParallelOptions& options, std::vector
       m_shard(Impl::shard_of(m_parameters, own_ranges())) {
   if (divides_gradients()) place_sums(ledger);
   if (m_options.fixed_order)
-    m_tree.emplace(Impl::arrays_of(divides_gradients() ? m_shard : m_parameters, &Parameter::gradient),
-                   m_options.micro_batches, ledger);
+    m_tree.emplace(Impl::leaves_of(divides_gradients() ? m_shard : m_parameters), m_options.micro_batches,
+                   ledger);
   const int rank = ranks().rank();
   const std::int64_t before = rank > 0 ? m_shards.pieces_end(rank - 1) : 0;
   const auto bytes = [](std::int64_t pieces) { return static_cast<std::size_t>(pieces) * sizeof(double); };
@@ -233,7 +240,7 @@ void DataParallel<Exec>::add_group(const Exec& exec, std::size_t group) {
                                       "gradients", {g.begin, g.end});
     if (!m_options.overlap) finish_group(exec);
   } else if (m_options.overlap && is_last_micro_batch()) {
-    if (m_tree) m_tree->add_last(exec, m_done, m_done + 1, {g.begin, g.end});
+    if (m_tree) m_tree->add(exec, m_done, m_done + 1, {g.begin, g.end});
     begin_group(exec, group);
   }
 }
@@ -303,6 +310,20 @@ void DataParallel<Exec>::add_micro_batch(const Exec& exec) {
   const bool added = m_options.overlap && !divides_gradients() && is_last_micro_batch();
   if (m_tree && !added) m_tree->add(exec, m_done, m_share.batches[static_cast<std::size_t>(ranks().rank())]);
   ++m_done;
+}
+
+template <class Exec>
+void DataParallel<Exec>::add_part(const Exec& exec, std::size_t part, std::int64_t micro_batch,
+                                  PipelineWork work) {
+  if (!m_tree) return;
+  const std::int64_t micro_batches = m_share.batches[static_cast<std::size_t>(ranks().rank())];
+  for (std::size_t i = part > 0 ? m_model.parts[part - 1] : 0; i < m_model.parts[part]; ++i) {
+    const bool waits = !m_model.waiting.empty() && m_model.waiting[i];
+    if (waits != (work == PipelineWork::weights)) continue;
+    m_tree->add(exec, micro_batch, micro_batches, {i, i + 1});
+    const bool is_sum = micro_batch + 1 == micro_batches && !m_parameters[i].copy;
+    if (m_model.adds_to_gradients && !is_sum) clear_gradients(exec, {i, i + 1});
+  }
 }
 
 template <class Exec>

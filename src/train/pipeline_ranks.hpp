@@ -22,8 +22,8 @@
 
 namespace kformer::Impl {
 
-/// One way between two ranks, for messages of one size: rank 0 of the two sends, rank 1 receives. A message travels while
-/// its sender goes on, until that has the next one.
+/// One way between two ranks, for messages of one size: one sends, the other receives. A message travels while its sender
+/// goes on, until that has the next one.
 template <class Exec, class T>
 class PipelineLink {
  public:
@@ -31,7 +31,7 @@ class PipelineLink {
   using staging_space = HostStagingSpace<memory_space>;
   using Matrix = BlockMatrix<memory_space, T>;
 
-  /// \param pair   sender and receiver
+  /// \param pair   the two ranks
   /// \param log    where messages are booked
   /// \param region what the log calls it
   /// \param rows   of a message
@@ -61,7 +61,7 @@ class PipelineLink {
   void send(const Exec& exec) {
     if (stages())
       transfer<staging_space, memory_space>(exec, *m_ledger, m_staging.data(), m_block.data(), m_block.bytes());
-    const Outgoing message{1, data(), m_block.bytes()};
+    const Outgoing message{other(), data(), m_block.bytes()};
     m_seconds = m_pair->begin(instance(exec), {"send", m_region, m_log}, std::span(&message, 1), {});
     m_sends = true;
   }
@@ -78,7 +78,7 @@ class PipelineLink {
 
   /// Waits for the next message. It lasts until the next call.
   const Matrix& receive(const Exec& exec) {
-    const Incoming message{0, data(), m_block.bytes()};
+    const Incoming message{other(), data(), m_block.bytes()};
     const double seconds =
         m_pair->exchange(instance(exec), {"receive", m_region, m_log}, {}, std::span(&message, 1));
     m_log->book("receive", m_region, 0, seconds);
@@ -88,6 +88,7 @@ class PipelineLink {
   }
 
  private:
+  int other() const { return 1 - m_pair->rank(); }
   bool stages() const { return m_staging.bytes() > 0; }
   std::byte* data() { return stages() ? m_staging.data() : m_block.data(); }
   InstanceRef instance(const Exec& exec) const { return InstanceRef(exec).with_host_memory(stages()); }
@@ -108,9 +109,12 @@ template <class Exec, class T>
 class PipelineRanks {
  public:
   using Link = PipelineLink<Exec, T>;
+  using TiedLink = PipelineLink<Exec, compute_t<T>>;
 
+  /// \param tied_words of an embedding whose gradient of each micro-batch goes from the last stage to the first; 0: none does
   /// \throws NotSupported if an option is out of range
-  PipelineRanks(const PipelineOptions& options, const LlamaConfig& config, std::int64_t rows, Ledger& ledger)
+  PipelineRanks(const PipelineOptions& options, const LlamaConfig& config, std::int64_t rows,
+                std::int64_t tied_words, Ledger& ledger)
       : m_shape(checked_shape(options, config)),
         m_most(options.micro_batches > 0 ? options.micro_batches : 4 * m_shape.ranks),
         m_ranks(options.ranks->ranks(), {.chunk_bytes = 1 << 16}, ledger) {
@@ -119,6 +123,8 @@ class PipelineRanks {
     const bool is_end = rank() == 0 || rank() == last();
     if (is_end && config.tie_word_embeddings)
       m_ends.emplace(links.ends(), CollectivesOptions{.log = log}, ledger);
+    if (is_end && tied_words > 0)
+      m_tied.emplace(links.ends(), log, "gradients of the embedding", tied_words, config.hidden_size, ledger);
     const auto connect = [&](std::optional<Link>& link, const auto& pair, const char* region, int without) {
       if (rank() != without || m_shape.parts > 1)
         link.emplace(pair, log, region, rows, config.hidden_size, ledger);
@@ -154,10 +160,13 @@ class PipelineRanks {
   Link& states_in() { return *m_states_in; }
   Link& gradients_out() { return *m_gradients_out; }
   Link& gradients_in() { return *m_gradients_in; }
+  /// Of the gradient of a tied embedding, from the last stage to the first; null where there is none.
+  TiedLink* tied() { return m_tied ? &*m_tied : nullptr; }
   /// Waits until all that was sent has been received.
   void finish() {
     for (auto* link : {&m_states_out, &m_gradients_out})
       if (*link) (*link)->finish();
+    if (m_tied) m_tied->finish();
   }
 
  private:
@@ -175,6 +184,7 @@ class PipelineRanks {
   Collectives<Exec> m_ranks;
   std::optional<Collectives<Exec>> m_ends;
   std::optional<Link> m_states_out, m_states_in, m_gradients_out, m_gradients_in;
+  std::optional<TiedLink> m_tied;
 };
 
 }  // namespace kformer::Impl

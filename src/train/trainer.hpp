@@ -33,7 +33,6 @@ inline LayerShape checked_shape(const TrainerOptions& options) {
   const Require require{"Trainer"};
   require(shape.batch > 0 && shape.seq_len > 0, "`shape` must hold at least one token, got batch ", shape.batch,
           " and seq_len ", shape.seq_len);
-  // Their scales are those of blocks of a weight, which must be the same however it is divided.
   const int context = divides_tokens(options.layer) ? options.layer.context->size() : 1;
   require(shape.seq_len % (2 * context) == 0 || context == 1, "shape.seq_len ", shape.seq_len,
           " is no multiple of ", 2 * context,
@@ -41,8 +40,6 @@ inline LayerShape checked_shape(const TrainerOptions& options) {
   require(context == 1 || options.parallel.ranks,
           "ranks divide the tokens (context), so that gradients are sums over ranks; set parallel.ranks to "
           "RankGrid::replicas()");
-  require(!divides(options.layer) || options.optimizer.states != OptimizerStates::eight_bit,
-          "8-bit states are of blocks of whole weights, which ranks divide (tensor); take states in float");
   shape.seq_len /= context;
   return shape;
 }

@@ -23,14 +23,18 @@ void for_each_array(const AdamWParameter& p, Add add) {
   add("optimizer.v_scale.", p.v_scale, adamw_block);
 }
 
-/// A part of an array that belongs to a parameter, from element `begin` of what this rank has of it on.
+/// A part of an array that belongs to a parameter, from element `begin` of what this rank has of the parameter on.
+/// \param per_element elements of the parameter per element of the array, which no two ranks share
 inline NamedArray part_named(const std::string& name, const TensorRef& array, const Parameter& p,
-                             std::int64_t begin) {
+                             std::int64_t begin, std::int64_t per_element) {
   const std::int64_t columns = p.weight.rank > 1 ? p.weight.extent[1] : 1;
   const ArraySlice& slice = p.slice;
   if (slice.divides() && slice.axis == 1)
-    return {name, array, begin, {slice.begin, slice.begin + columns, slice.whole}};
-  return {name, array, slice.begin * columns + begin};
+    return {name,
+            array,
+            begin / per_element,
+            {slice.begin / per_element, (slice.begin + columns) / per_element, slice.whole / per_element}};
+  return {name, array, (slice.begin * columns + begin) / per_element};
 }
 
 }  // namespace Impl
@@ -49,7 +53,7 @@ std::vector<NamedArray> Trainer<Exec, T>::arrays() const {
                            const bool is_weight = prefix.empty();
                            if (p.slice.divides() || (sharded && !is_weight))
                              all.push_back(Impl::part_named(prefix + p.name, is_weight ? p.weight : array, p,
-                                                            is_weight ? 0 : begin / per_element));
+                                                            is_weight ? 0 : begin, per_element));
                            else
                              all.push_back({prefix + p.name, is_weight ? p.weight : array});
                          });
@@ -74,7 +78,8 @@ std::vector<NamedArray> Trainer<Exec, T>::shard() const {
       if (!array.present() || range.size() == 0) return;
       const std::int64_t begin = range.begin / per_element, end = (range.end + per_element - 1) / per_element;
       parts.push_back(Impl::part_named(prefix + trained[i].name,
-                                       sharded ? array : part_of(array, {i, begin, end}), trained[i], begin));
+                                       sharded ? array : part_of(array, {i, begin, end}), trained[i],
+                                       range.begin, per_element));
     });
   }
   return parts;

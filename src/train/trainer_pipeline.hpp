@@ -75,11 +75,48 @@ inline void check_pipeline(const LlamaConfig& config, const TrainerOptions& opti
       "ZeroStage::gradients reduces together; choose another schedule, or ZeroStage::optimizer");
   require(!p.overlap,
           "the gradients of a pipeline are reduced at the end of a step; leave out parallel.overlap");
-  require(!p.fixed_order || options.pipeline.schedule == PipelineSchedule::one_forward_one_backward,
-          "fixed_order adds up the gradients of one micro-batch after another; choose the schedule 1f1b");
-  require(!p.fixed_order || !config.tie_word_embeddings,
-          "two stages of a pipeline make the gradient of a tied embedding, so that its sum has no fixed order; "
-          "leave out fixed_order");
+  require(!p.fixed_order || !config.tie_word_embeddings ||
+              options.pipeline.schedule != PipelineSchedule::interleaved,
+          "with fixed_order the last stage of a pipeline sends the gradient of a tied embedding to the first, "
+          "which would wait for each other in the schedule interleaved; choose another one");
+  require(!p.fixed_order || p.zero != ZeroStage::gradients ||
+              (options.pipeline.schedule == PipelineSchedule::one_forward_one_backward && !config.tie_word_embeddings),
+          "with fixed_order and ZeroStage::gradients the parts of a pipeline add up whole micro-batches, one after "
+          "another; choose the schedule 1f1b, a model without a tied embedding, or ZeroStage::optimizer");
+}
+
+/// Whether two stages make a gradient whose sum has a fixed order: that of each micro-batch begins in the last stage, and
+/// the first goes on, as one rank does.
+inline bool sends_tied_gradient(const LlamaConfig& config, const TrainerOptions& options) {
+  return options.parallel.fixed_order && config.tie_word_embeddings && !options.layer.lora.any();
+}
+
+/// Whether a part of a pipeline adds to gradients that `DataParallel` clears: backward must clear neither what waits for
+/// `backward_weights` nor what another stage has begun.
+inline bool adds_to_gradients(const LlamaConfig& config, const TrainerOptions& options) {
+  return options.parallel.fixed_order &&
+         (splits_backward(options.pipeline.schedule) || sends_tied_gradient(config, options));
+}
+
+/// By parameter, whether `backward_weights` makes its gradient: of matrices of layers.
+inline std::vector<bool> waiting_gradients(const std::vector<Parameter>& parameters) {
+  std::vector<bool> waiting;
+  for (const Parameter& p : parameters)
+    waiting.push_back(p.weight.rank > 1 && p.name.starts_with("model.layers."));
+  return waiting;
+}
+
+/// \throws NotSupported if ranks would share a block of 8-bit states, on all of them
+inline void require_whole_state_blocks(const std::vector<Parameter>& parameters, const Communicator& tensor) {
+  for (const Parameter& p : parameters) {
+    if (!p.slice.divides()) continue;
+    const std::int64_t columns = p.weight.rank > 1 && p.slice.axis == 0 ? p.weight.extent[1] : 1;
+    bool whole = true;
+    for (int rank = 1; rank < tensor.size(); ++rank)
+      whole &= slice_begin(p.slice.whole, rank, tensor.size()) * columns % adamw_block == 0;
+    Require{"Trainer"}(whole, tensor.size(), " ranks (tensor) would divide blocks of ", adamw_block,
+                       " 8-bit states of ", p.name, "; take full states, or another number of ranks");
+  }
 }
 
 }  // namespace Impl
@@ -90,7 +127,10 @@ std::shared_ptr<typename Trainer<Exec, T>::Pipeline> Trainer<Exec, T>::make_pipe
   if (!options.pipeline.ranks || options.pipeline.ranks->ranks()->size() == 1) return {};
   config.check_model();
   Impl::check_pipeline(config, options);
-  return std::make_shared<Pipeline>(options.pipeline, config, rows, ledger);
+  const std::int64_t words = Impl::sends_tied_gradient(config, options)
+                                 ? Impl::VocabularySlice(config.vocab_size, options.layer.tensor).size()
+                                 : 0;
+  return std::make_shared<Pipeline>(options.pipeline, config, rows, words, ledger);
 }
 
 template <class Exec, Scalar T>
@@ -106,8 +146,11 @@ std::deque<LlamaModel<Exec, T>> Trainer<Exec, T>::make_models(const LlamaConfig&
       layers = pipeline->layers(part, config.num_hidden_layers);
       layer.slots = pipeline->slots(part);
       layer.split_backward = splits_backward(pipeline->shape().schedule);
+      layer.accumulate |= Impl::adds_to_gradients(config, options);
     }
     models.emplace_back(config, shape, layer, ledger, Impl::schedule_of(options, config, layers), layers);
+    if (Impl::divides(layer) && options.optimizer.states == OptimizerStates::eight_bit)
+      Impl::require_whole_state_blocks(models.back().trained(), *layer.tensor);
   }
   return models;
 }
@@ -130,6 +173,8 @@ std::optional<DataParallel<Exec>> Trainer<Exec, T>::make_parallel(Ledger& ledger
     if (m_pipeline) {
       ranks.stages = &m_pipeline->ranks();
       ranks.ends = m_pipeline->ends();
+      if (splits_backward(m_pipeline->shape().schedule)) ranks.waiting = Impl::waiting_gradients(trained());
+      ranks.adds_to_gradients = Impl::adds_to_gradients(model().config(), m_options);
     }
     return std::optional<DataParallel<Exec>>(std::in_place, shared, trained(), std::move(groups), ledger,
                                              std::move(ranks));
@@ -166,13 +211,32 @@ void Trainer<Exec, T>::run_backward(const Exec& exec, Model& model) {
   // In this order: a rank that waited for its last message to be taken could wait for itself.
   const BlockMatrix<memory_space, const T> dy =
       model.has_head() ? BlockMatrix<memory_space, const T>() : m_pipeline->gradients_in().receive(exec);
-  if (model.has_embedding()) return model.backward_states(exec, m_batch.ids, dy);
+  if (model.has_embedding()) {
+    if (auto* const tied = m_pipeline->tied())
+      Kokkos::deep_copy(exec, tied_gradient(model), tied->receive(exec));
+    return model.backward_states(exec, m_batch.ids, dy);
+  }
   const BlockMatrix<memory_space, T> dx = m_pipeline->gradients_out().outgoing();
   if (model.has_head())
     model.backward_embedded(exec, m_batch.targets, m_dloss, m_batch.loss, dx, m_options.loss);
   else
     model.backward_states_embedded(exec, dy, dx);
   m_pipeline->gradients_out().send(exec);
+  if (auto* const tied = m_pipeline->tied(); tied && model.has_head()) {
+    Kokkos::deep_copy(exec, tied->outgoing(), tied_gradient(model));
+    tied->send(exec);
+  }
+}
+
+// Of the embedding, which is the first parameter where it is tied.
+template <class Exec, Scalar T>
+BlockMatrix<typename Exec::memory_space, compute_t<T>> Trainer<Exec, T>::tied_gradient(
+    const Model& model) const {
+  const TensorRef gradient = model.trained().front().gradient;
+  const auto words = static_cast<std::size_t>(gradient.extent[0]),
+             hidden = static_cast<std::size_t>(gradient.extent[1]);
+  return BlockMatrix<memory_space, C>(static_cast<C*>(gradient.data),
+                                      Kokkos::LayoutStride(words, hidden, hidden, 1));
 }
 
 template <class Exec, Scalar T>
@@ -242,8 +306,12 @@ std::vector<double> Trainer<Exec, T>::pipeline_losses(const Exec& exec,
           note_losses(task.micro_batch);
         exec.fence("kformer::Trainer: the next micro-batch overwrites the tokens");
       }
-      if (task.work == last_work(m_pipeline->shape().schedule) && task.part == 0)
-        m_parallel->add_micro_batch(exec);
+      if (m_parallel->divides_gradients()) {
+        if (task.work == last_work(m_pipeline->shape().schedule) && task.part == 0)
+          m_parallel->add_micro_batch(exec);
+      } else if (task.work != PipelineWork::forward) {
+        m_parallel->add_part(exec, static_cast<std::size_t>(task.part), task.micro_batch, task.work);
+      }
     }
   }
   m_pipeline->finish();

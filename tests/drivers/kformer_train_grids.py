@@ -9,6 +9,7 @@ KFORMER_SOURCE.
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import unittest
@@ -116,12 +117,53 @@ class DividedModels(GridsTest):
         self.check_grids(keys, ((1, 1, 1, 0, 3), (1, 1, 2, 1, 3, "interleaved", 2), (2, 1, 1, 2, 3, "interleaved", 2), (1, 1, 1, 0, 4, "zero_bubble")))
         self.train_on(None, keys, 'parallel.order="fixed"', 'output.model="model"')
         numbers, model = self.numbers(), self.model("model")
-        for zero in (1, 2):
-            with self.subTest(zero=zero):
+        for grid in ((2, 1, 1, 1, 2), (2, 1, 1, 2, 2), (1, 1, 1, 0, 3, "interleaved", 2), (1, 1, 1, 0, 3, "zero_bubble")):
+            with self.subTest(grid=grid):
                 shutil.rmtree(self.folder / "model")
-                self.train_on(4, keys, *self.parallel(2, 1, 1, zero, 2), 'parallel.order="fixed"', 'output.model="model"')
+                self.train_on(self.ranks(grid), keys, *self.parallel(*grid), 'parallel.order="fixed"', 'output.model="model"')
                 self.assertEqual(self.numbers(), numbers)
                 self.assertEqual(self.model("model"), model)
+
+    def test_the_fixed_order_of_a_tied_embedding(self):
+        """The last rank sends its gradient of each micro-batch to the first, in float."""
+        fixed = ('parallel.order="fixed"', 'output.model="model"')
+        self.train_on(None, KEYS, *fixed)
+        numbers, model = self.numbers(), self.model("model")
+        embedding = self.weights()["model.embed_tokens.weight"].size
+        for schedule in ("1f1b", "zero_bubble"):
+            with self.subTest(schedule=schedule):
+                output = self.train_on(2, KEYS, *self.parallel(1, 1, 1, 0, 2, schedule), *fixed)
+                self.assertEqual(self.numbers(), numbers)
+                self.assertEqual(self.model("model"), model)
+                micro_batches = int(re.search(r"with (\d+) micro-batches of a step each", output)[1])
+                with h5py.File(self.folder / "deck.h5") as file:
+                    memory, sent = file["memory/ranks"], file["communication"]
+                    self.assertEqual(memory["predicted_bytes"][()].tolist(), memory["peak_bytes"][()].tolist())
+                    travelled = sum(int(n) for region, n in zip(sent["region"].asstr()[()], sent["bytes"][()])
+                                    if region == "gradients of the embedding")
+                self.assertEqual(travelled, len(numbers[0]) * micro_batches * embedding * 4)
+
+    def test_states_of_8_bits(self):
+        """Ranks whose parts have whole blocks continue from each other's checkpoints, and others are refused."""
+        model = (MODEL.replace("hidden_size = 24", "hidden_size = 32").replace("intermediate_size = 40", "intermediate_size = 512")
+                 .replace("value_heads = 4", "value_heads = 8").replace("head_dim = 4", "head_dim = 64").replace("258", "288"))
+        self.SMALL = self.SMALL.replace(f'[weights]\npath = "{TINY}"\n', model)
+        keys = KEYS + '[init]\nseed = 3\n[checkpoint]\nfolder = "saved"\nevery_steps = 2\n'
+        states = 'optimizer.states="int8"'
+        for grid, resumes in (((1, 1, 2, 0), False), ((2, 1, 1, 1), True), ((1, 1, 2, 0, 2), True), ((2, 1, 2, 2), True)):
+            with self.subTest(grid=grid):
+                for path in (self.folder / "saved").glob("step-00000006*"):
+                    path.unlink()
+                resume = ("checkpoint.resume=true",) if resumes else ()
+                output = self.train_on(self.ranks(grid), keys, *self.parallel(*grid), states, *resume)
+                self.assertEqual("resumed after step 4" in output, resumes)
+                with h5py.File(self.folder / "deck.h5") as file:
+                    memory = file["memory/ranks"]
+                    self.assertEqual(memory["predicted_bytes"][()].tolist(), memory["peak_bytes"][()].tolist())
+        output = self.train_on(4, keys, "parallel.tensor=4", states, "checkpoint.folder=other", expect=1)
+        self.assertIn("4 ranks (tensor) would divide blocks of 256 8-bit states of model.layers.0.self_attn.o_proj.weight; take full "
+                      "states, or another number of ranks", output)
+        self.assertFalse((self.folder / "other").exists())
 
     def test_adapters_of_divided_layers(self):
         """The adapter and the merged model have the parts of all ranks."""
@@ -185,6 +227,14 @@ class DividedModels(GridsTest):
         self.SMALL = self.SMALL.replace(f'[weights]\npath = "{TINY}"\n', MODEL + "sliding_window = 5\n")
         output = self.train_on(None, KEYS + '[init]\nseed = 3\n', "parallel.context=2", 'parallel.context_exchange="ring"', expect=3)
         self.assertIn("error: 'parallel.context_exchange' = \"ring\" is not for 'sliding_window' = 5 of the model", output)
+
+    def test_a_tied_embedding_of_interleaved_parts_has_no_fixed_order(self):
+        """A model of the deck is refused at the key."""
+        model = MODEL.replace("layers = 2", "layers = 4").replace("= false", "= true")
+        self.SMALL = self.SMALL.replace(f'[weights]\npath = "{TINY}"\n', model)
+        output = self.train_on(None, KEYS + '[init]\nseed = 3\n', *self.parallel(1, 1, 1, 0, 2, "interleaved", 2), 'parallel.order="fixed"', expect=3)
+        self.assertIn("error: 'parallel.pipeline' = 2 is not for 'parallel.order' = \"fixed\" with a tied embedding and the schedule "
+                      "interleaved", output)
 
     def test_adapters_of_divided_sequences_are_merged(self):
         self.train_on(2, KEYS + "[adapter]\nrank = 4\n", "parallel.context=2", 'output.model="model"')
@@ -383,6 +433,8 @@ class DividedModels(GridsTest):
         rings = self.planned_grids(ring)
         self.check_plan(KEYS, rings, ((1, 4, 1, 0, 1),), ring)
         self.check_exchanges(grids, rings)
+        fixed = 'parallel.order="fixed"'
+        self.check_plan(KEYS, self.planned_grids(fixed), ((1, 1, 2, 0, 2),), fixed)
 
     def check_exchanges(self, grids, rings):
         """A plan takes a ring where keys and values of all tokens do not fit, and one that a deck asks for."""
@@ -444,10 +496,11 @@ class DividedModels(GridsTest):
                  "stays quantised (NF4) in blocks that ranks (tensor) would divide; expand it"),
                 (3, KEYS, ("parallel.pipeline=3",), 1,
                  "'parallel.pipeline' = 3 ranks with 1 part of the model each need as many layers, but 'num_hidden_layers' = 2"),
-                (2, KEYS, ("parallel.pipeline=2", 'parallel.order="fixed"'), 1,
-                 "'parallel.pipeline' = 2 is not for 'parallel.order' = \"fixed\" with a tied embedding"),
                 (None, KEYS, ("parallel.pipeline=2", "parallel.zero=2", 'parallel.schedule="zero_bubble"'), 3,
                  "'parallel.pipeline' = 2 is not for 'parallel.zero' = 2 with the schedule zero_bubble"),
+                (None, KEYS, ("parallel.pipeline=2", "parallel.zero=2", 'parallel.order="fixed"', 'parallel.schedule="interleaved"',
+                              "parallel.parts=2"), 3,
+                 "'parallel.pipeline' = 2 is not for 'parallel.zero' = 2 with 'parallel.order' = \"fixed\" and the schedule interleaved"),
                 (None, KEYS, ("parallel.pipeline=2", "parallel.overlap=true"), 3,
                  "'parallel.pipeline' = 2 is not for 'parallel.overlap'"),
                 (None, KEYS, ("parallel.pipeline=2", 'memory.recompute="nested"'), 3,
@@ -464,8 +517,8 @@ class DividedModels(GridsTest):
                 (None, KEYS, ("parallel.parts=2",), 3, "'parallel.parts' = 2 needs 'parallel.schedule' = \"interleaved\""),
                 (None, KEYS, ('parallel.schedule="zero_bubble"',), 3,
                  "'parallel.schedule' = \"zero_bubble\" needs 'parallel.pipeline' > 1"),
-                (None, KEYS, ("parallel.tensor=2", 'optimizer.states="int8"'), 3,
-                 "'parallel.tensor' = 2 is not for 'optimizer.states' = \"int8\", which are of blocks of whole weights")):
+                (2, KEYS, ("parallel.tensor=2", 'optimizer.states="int8"'), 1,
+                 "2 ranks (tensor) would divide blocks of 256 8-bit states of model.")):
             with self.subTest(sentence=sentence):
                 output = self.train_on(ranks, keys, *settings, expect=code)
                 self.assertIn(sentence, output)

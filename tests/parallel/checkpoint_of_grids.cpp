@@ -13,36 +13,20 @@
 namespace kformer::Testing {
 namespace {
 
-// The same of bits; `a` is a part as checkpoints have it.
-std::vector<unsigned char> bits_of_part(const std::vector<unsigned char>& whole, const NamedArray& a) {
-  const std::size_t element = size_of(a.array.dtype);
-  const std::int64_t begin = a.begin.value_or(0);
-  std::vector<unsigned char> part;
-  for (std::int64_t i = begin; i < begin + a.array.size(); ++i) {
-    const auto& [first, last, width] = a.columns;
-    const std::int64_t place = width > 0 ? i / (last - first) * width + first + i % (last - first) : i;
-    const auto at = whole.begin() + place * static_cast<std::int64_t>(element);
-    part.insert(part.end(), at, at + static_cast<std::int64_t>(element));
-  }
-  return part;
-}
-
 // The process that started all ranks.
 long parent_process() { return ::getppid(); }
 
 // What a grid of ranks wrote any other continues from, and has the same weights and states. Files are exchanged through a
 // folder.
-void check_that_any_grid_continues(const LoraConfig& lora) {
+void check_that_any_grid_continues(LlamaConfig config, const TrainerOptions& alone_options) {
   const auto ranks = world();
-  LlamaConfig config = model(kinds[2], ranks->size());
   config.num_hidden_layers = std::max(3, ranks->size());
   const auto ledger = Ledger::create();
   Collectives<Exec> all(ranks, {}, *ledger);
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / ("kformer-tensor-parallel-" + std::to_string(parent_process()));
   const auto options_on = [&](const RankGrid& grid, ZeroStage zero) {
-    TrainerOptions options = options_of(kinds[2]);
-    options.layer.lora = lora;
+    TrainerOptions options = alone_options;
     options.layer.tensor = grid.along(GridAxis::tensor);
     options.parallel = {.ranks = grid.along(GridAxis::data), .zero = zero};
     options.pipeline.ranks = grid.pipeline();
@@ -73,8 +57,6 @@ void check_that_any_grid_continues(const LoraConfig& lora) {
       }
       const TrainingCheckpoint checkpoint = newest_good_checkpoint(folder).value();
       // One rank alone has the whole arrays, and so tells what every part must be.
-      TrainerOptions alone_options = options_of(kinds[2]);
-      alone_options.layer.lora = lora;
       Trainer<Exec, bf16> alone(config, alone_options, *ledger);
       alone.prepare(Exec());
       checkpoint.restore(Exec(), std::span<const NamedArray>(alone.arrays()), *ledger);
@@ -101,12 +83,21 @@ void check_that_any_grid_continues(const LoraConfig& lora) {
 
 BOOST_AUTO_TEST_SUITE(checkpoint_of_grids)
 
-BOOST_AUTO_TEST_CASE(any_grid_continues_from_a_checkpoint) { check_that_any_grid_continues({}); }
+BOOST_AUTO_TEST_CASE(any_grid_continues_from_a_checkpoint) {
+  check_that_any_grid_continues(model(kinds[2], world()->size()), options_of(kinds[2]));
+}
 
 BOOST_AUTO_TEST_CASE(any_grid_continues_from_a_checkpoint_of_adapters) {
-  LoraConfig lora = LoraConfig::all(3, 5);
-  lora.magnitudes = true;
-  check_that_any_grid_continues(lora);
+  TrainerOptions options = options_of(kinds[2]);
+  options.layer.lora = LoraConfig::all(3, 5);
+  options.layer.lora.magnitudes = true;
+  check_that_any_grid_continues(model(kinds[2], world()->size()), options);
+}
+
+BOOST_AUTO_TEST_CASE(any_grid_continues_from_a_checkpoint_of_8_bit_states) {
+  TrainerOptions options = options_of(kinds[2]);
+  options.optimizer.states = OptimizerStates::eight_bit;
+  check_that_any_grid_continues(block_model(kinds[2], world()->size()), options);
 }
 
 // The file is that of one rank.

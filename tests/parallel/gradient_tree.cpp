@@ -82,6 +82,30 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(leaves_are_summed_in_the_tree, T, Types) {
   }
 }
 
+// Some arrays are two leaves behind the last one.
+BOOST_AUTO_TEST_CASE_TEMPLATE(arrays_are_summed_for_themselves, T, Types) {
+  for (const std::int64_t leaves : {1, 2, 3, 6, 8}) {
+    const auto expected = sum_of<T>(0, leaves);
+    const auto arrays = leaf_arrays<T>(), leaf = leaf_arrays<T>();
+    std::vector<TensorRef> refs;
+    for (const Vector<T>& a : arrays) refs.push_back(tensor_ref(a));
+    const auto ledger = Ledger::create();
+    GradientTree<Exec> tree(refs, leaves, *ledger);
+    const auto add = [&](std::int64_t i, SomeArrays some) {
+      if (i < 0 || i >= leaves) return;
+      fill(leaf, i);
+      for (std::size_t a = some.begin; a < some.end; ++a) Kokkos::deep_copy(arrays[a], leaf[a]);
+      tree.add(Exec(), i, leaves, some);
+    };
+    for (std::int64_t i = 0; i < leaves + 2; ++i) {
+      add(i, {2, 3});
+      add(i - 2, {0, 2});
+    }
+    for (std::size_t a = 0; a < arrays.size(); ++a)
+      BOOST_TEST(same_bits(on_host(arrays[a]), on_host(expected[a])), leaves << " leaves, array " << a);
+  }
+}
+
 // Blocks of a power of two leaves on any number of ranks.
 BOOST_AUTO_TEST_CASE_TEMPLATE(ranks_together_have_the_bits_of_one, T, Types) {
   const auto ledger = Ledger::create();
@@ -152,6 +176,8 @@ BOOST_AUTO_TEST_CASE(errors_say_what_to_do) {
   tree.add(Exec(), 0, 2);
   check_error<NotSupported>([&] { tree.add(Exec(), 2, 3); },
                             "kformer::GradientTree::add: got leaf 2 of 3; expected leaf 1 of at most 2");
+  check_error<NotSupported>([&] { tree.add(Exec(), 2, 2, {0, 1}); },
+                            "kformer::GradientTree::add: got leaf 2 of 2; expected leaf 1 of at most 2");
   check_error<NotSupported>([&] { GradientTree<Exec>({}, 0, *ledger); },
                             "kformer::GradientTree: most_leaves must be at least 1, got 0");
   const Vector<bf16> half("half", 3);

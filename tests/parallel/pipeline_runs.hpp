@@ -48,6 +48,35 @@ inline bool may_run(const Order& order, const Kind& kind) {
   return order.schedule != PipelineSchedule::zero_bubble || kind.recompute != Recompute::layer;
 }
 
+/// Losses, norms and weights of ranks have the bits of those without stages.
+template <class T>
+void check_bits_of(const Run<T>& alone, const Run<T>& together, const std::string& what) {
+  for (std::size_t i = 0; i < steps; ++i) {
+    BOOST_TEST(together.reports[i].loss == alone.reports[i].loss, what);
+    BOOST_TEST(together.reports[i].gradient_norm == alone.reports[i].gradient_norm, what);
+  }
+  const auto whole = alone.weights();
+  for (const auto& [name, values] : together.weights())
+    BOOST_TEST((values == whole.at(name)), what << ", " << name);
+}
+
+/// A trainer that only counts needs the memory of this one.
+template <class T>
+void check_forecast(TrainerOptions options, const LlamaConfig& config, const RankGrid& grid,
+                    const Run<T>& run) {
+  const auto& place = grid.place();
+  if (options.parallel.ranks)
+    options.parallel.ranks = std::make_shared<LoneCommunicator>(place.data, grid.shape().data);
+  options.pipeline.ranks = std::make_shared<PipelineLinks>(
+      std::make_shared<LoneCommunicator>(place.pipeline, grid.shape().pipeline));
+  const auto forecast = Ledger::create(Ledger::Mode::count);
+  const Trainer<Exec, T> counted(config, options, *forecast);
+  for (int c = 0; c < memory_classes; ++c) {
+    const auto memory_class = static_cast<MemoryClass>(c);
+    BOOST_TEST(forecast->peak(memory_class) == run.ledger->peak(memory_class), to_string(memory_class));
+  }
+}
+
 /// Micro-batches in turns: the sequences of a step in the order of the ranks along `data` that have them, and which are a
 /// rank's.
 struct Dealt {

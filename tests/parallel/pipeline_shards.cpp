@@ -126,18 +126,7 @@ BOOST_AUTO_TEST_CASE(ranks_keep_what_the_forecast_says_and_no_more) {
       // Arrays begin at multiples of some bytes.
       BOOST_TEST(gradients >= 4 * (sums + sizes.at_a_time));
       BOOST_TEST(gradients <= 4 * (sums + sizes.at_a_time) + sizes.arrays * 256, name_of_order(order));
-
-      const auto lone = [](const Communicator& c) {
-        return std::make_shared<LoneCommunicator>(c.rank(), c.size());
-      };
-      options.parallel.ranks = lone(*grid.replicas());
-      options.pipeline.ranks = std::make_shared<PipelineLinks>(lone(*grid.pipeline()->ranks()));
-      const auto forecast = Ledger::create(Ledger::Mode::count);
-      const Trainer<Exec, bf16> counted(config, options, *forecast);
-      for (int c = 0; c < memory_classes; ++c) {
-        const auto memory_class = static_cast<MemoryClass>(c);
-        BOOST_TEST(forecast->peak(memory_class) == run.ledger->peak(memory_class), to_string(memory_class));
-      }
+      check_forecast(options, config, grid, run);
     }
 }
 

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <map>
 #include <numeric>
+#include <stdexcept>
+#include <tuple>
 
 #include "kformer/model/llama_decoder.hpp"
 #include "kformer/parallel/rank_grid.hpp"
@@ -12,6 +14,68 @@
 
 // Ranks that divide a model compute what one does.
 namespace kformer::Testing {
+namespace {
+
+// Those whose states may be of 8 bits.
+using CodedScalars = std::tuple<float, bf16>;
+
+// A trainer of a rank, and an optimizer of the whole weights.
+template <class T>
+struct CodedRun {
+  std::shared_ptr<Ledger> ledger = Ledger::create(), of_whole = Ledger::create();
+  Trainer<Exec, T> trainer;
+  LlamaModel<Exec, T> model;
+  Optimizer<Exec, T> optimizer;
+
+  CodedRun(const TrainerOptions& options, const LlamaConfig& config)
+      : trainer(config, options, *ledger),
+        model(config, {1, 1}, {.mode = LayerMode::training}, *of_whole),
+        optimizer(model.parameters(), options.optimizer, *of_whole) {
+    const ModelInputs inputs = ModelInputs::random(config, {1, 1});
+    for (const Parameter& p : trainer.model().parameters())
+      write_parameter<T>(p.weight, part_of_array(inputs.weights.at(p.name), p));
+    for (const Parameter& p : model.parameters()) write_parameter<T>(p.weight, inputs.weights.at(p.name));
+    trainer.prepare(Exec());
+    model.prepare(Exec());
+    optimizer.prepare(Exec());
+  }
+
+  // With the gradients that the trainer had.
+  void update_whole(double learning_rate) {
+    const auto arrays = trainer.arrays();
+    const auto& parts = trainer.optimizer().parameters();
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const auto part = std::ranges::find(arrays, "optimizer.m." + parts[i].name, &NamedArray::name);
+      const TensorRef& gradient = optimizer.parameters()[i].gradient;
+      auto bits = bits_of(gradient);
+      const auto own = bits_of(parts[i].gradient);
+      const auto element = static_cast<std::int64_t>(size_of(gradient.dtype));
+      for (std::int64_t k = 0; k < parts[i].gradient.size(); ++k)
+        std::copy_n(own.begin() + k * element, element, bits.begin() + place_in_whole(*part, k) * element);
+      Kokkos::deep_copy(
+          Kokkos::View<unsigned char*, Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
+              static_cast<unsigned char*>(gradient.data), bits.size()),
+          on_device(bits));
+    }
+    BOOST_TEST(optimizer.step(Exec(), learning_rate));
+  }
+
+  // By the name that a trainer gives it.
+  TensorRef whole_array(const std::string& name) const {
+    for (const AdamWParameter& p : optimizer.parameters())
+      for (const auto& [prefix, array] : {std::pair{"", p.weight},
+                                          {"optimizer.master.", p.master},
+                                          {"optimizer.m.", p.m},
+                                          {"optimizer.v.", p.v},
+                                          {"optimizer.m_scale.", p.m_scale},
+                                          {"optimizer.v_scale.", p.v_scale}})
+        if (prefix + p.name == name) return array;
+    throw std::runtime_error(name);
+  }
+};
+
+}  // namespace
+
 BOOST_AUTO_TEST_SUITE(tensor_parallel)
 
 BOOST_AUTO_TEST_CASE(ranks_that_divide_a_model_compute_what_one_does) {
@@ -70,26 +134,69 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(ranks_agree_to_the_bit, T, Scalars) {
       for (const double value : weights.at(p.name)) equal.check(value, p.name);
 }
 
-BOOST_AUTO_TEST_CASE(eight_bit_states_are_refused) {
-  TrainerOptions options = options_of(kinds[0]);
-  options.optimizer.states = OptimizerStates::eight_bit;
-  options.layer.tensor = std::make_shared<LoneCommunicator>(1, 3);
-  const auto ledger = Ledger::create(Ledger::Mode::count);
-  check_error<NotSupported>([&] { Trainer<Exec, float>(model(kinds[0], 3), options, *ledger); },
-                            "kformer::Trainer: 8-bit states are of blocks of whole weights, which ranks divide "
-                            "(tensor); take states in float");
+// Ranks that have whole blocks of the states update them as an optimizer of whole weights does that gets the same gradients,
+// bit for bit. What other ranks have does not matter for these blocks.
+BOOST_AUTO_TEST_CASE_TEMPLATE(eight_bit_states_are_those_of_whole_weights, T, CodedScalars) {
+  const auto ranks = world();
+  for (int tensor = 1; tensor <= ranks->size(); ++tensor) {
+    if (ranks->size() % tensor != 0) continue;
+    const RankGrid grid(ranks, {.data = ranks->size() / tensor, .tensor = tensor});
+    for (const ZeroStage zero : {ZeroStage::none, ZeroStage::optimizer, ZeroStage::gradients}) {
+      const LlamaConfig config = block_model(kinds[2], tensor);
+      TrainerOptions options = options_of(kinds[2]);
+      options.optimizer.states = OptimizerStates::eight_bit;
+      options.optimizer.max_norm = 0;  // the norm is of all weights
+      options.layer.tensor = grid.along(GridAxis::tensor);
+      options.parallel = {.ranks = grid.along(GridAxis::data), .zero = zero};
+      CodedRun<T> run(options, config);
+      for (unsigned step = 0; step < 3; ++step) {
+        const auto all = random_sequences(2 * ranks->size(), seq_len, step);
+        const StepReport report = run.trainer.step(
+            Exec(), std::span(all).subspan(static_cast<std::size_t>(2 * grid.place().data), 2));
+        run.update_whole(report.learning_rate);
+        for (const NamedArray& a : run.trainer.arrays()) {
+          // Of a weight a rank also gets what others have updated.
+          if (zero != ZeroStage::none && !a.name.starts_with("optimizer.")) continue;
+          BOOST_TEST((bits_of(a.array) == bits_of_part(bits_of(run.whole_array(a.name)), a)),
+                     name_of(zero) << ", " << tensor << " ranks, " << a.name);
+        }
+      }
+      options.layer.tensor = std::make_shared<LoneCommunicator>(grid.place().tensor, tensor);
+      options.parallel.ranks = std::make_shared<LoneCommunicator>(grid.place().data, grid.shape().data);
+      const auto forecast = Ledger::create(Ledger::Mode::count);
+      const Trainer<Exec, T> counted(config, options, *forecast);
+      for (int c = 0; c < memory_classes; ++c) {
+        const auto memory_class = static_cast<MemoryClass>(c);
+        BOOST_TEST(forecast->peak(memory_class) == run.ledger->peak(memory_class), to_string(memory_class));
+      }
+    }
+  }
 }
 
-BOOST_AUTO_TEST_CASE(label_smoothing_is_refused) {
-  const auto ranks = world();
-  if (ranks->size() == 1) return;
-  TrainerOptions options = options_of(kinds[0]);
-  options.loss.label_smoothing = 0.1;
-  options.layer.tensor = ranks;
-  check_error<NotSupported>(
-      [&] { Run<double>(options, model(kinds[0], ranks->size()), 0, 1); },
-      "kformer::LlamaModel: label smoothing needs the logits of all words, which ranks divide; "
-      "set label_smoothing to 0, or leave out `tensor`");
+// On every rank, also on those whose own part has whole blocks.
+BOOST_AUTO_TEST_CASE(eight_bit_states_of_shared_blocks_are_refused) {
+  const auto check_refused = [](const LlamaConfig& config, const std::string& name) {
+    TrainerOptions options = options_of(kinds[0]);
+    options.optimizer.states = OptimizerStates::eight_bit;
+    for (int rank = 0; rank < 3; ++rank) {
+      options.layer.tensor = std::make_shared<LoneCommunicator>(rank, 3);
+      const auto ledger = Ledger::create(Ledger::Mode::count);
+      check_error<NotSupported>(
+          [&] { Trainer<Exec, float>(config, options, *ledger); },
+          "kformer::Trainer: 3 ranks (tensor) would divide blocks of 256 8-bit states of " + name +
+              "; take full states, or another number of ranks");
+    }
+  };
+  check_refused(model(kinds[0], 3), "model.embed_tokens.weight");
+  LlamaConfig config = block_model(kinds[0], 3);
+  config.vocab_size = 100;  // the last rank begins with word 66
+  check_refused(config, "model.embed_tokens.weight");
+  config = block_model(kinds[0], 3);
+  config.num_attention_heads = config.num_key_value_heads = 6;  // 128 features on each rank
+  check_refused(config, "model.layers.0.self_attn.o_proj.weight");
+  config = block_model(kinds[0], 3);
+  config.intermediate_size = 3 * 264;
+  check_refused(config, "model.layers.0.mlp.down_proj.weight");
 }
 
 BOOST_AUTO_TEST_CASE(logits_are_those_of_one_rank) {

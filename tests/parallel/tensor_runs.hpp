@@ -49,6 +49,18 @@ inline LlamaConfig model(const Kind& kind, int ranks) {
   return config;
 }
 
+/// The same, and what each of these ranks has are whole blocks of 8-bit states.
+inline LlamaConfig block_model(const Kind& kind, int ranks) {
+  LlamaConfig config = model(kind, ranks);
+  config.hidden_size = 32;
+  config.head_dim = 64;
+  config.num_attention_heads = config.num_key_value_heads = 4 * ranks;
+  config.intermediate_size = 256 * ranks;
+  const std::int64_t words = 8 * ranks;
+  config.vocab_size = (config.vocab_size + words - 1) / words * words;
+  return config;
+}
+
 inline TrainerOptions options_of(const Kind& kind) {
   TrainerOptions options = some_trainer_options(batch);
   options.layer.recompute = kind.recompute;
@@ -103,6 +115,24 @@ inline std::vector<double> part_of_values(const std::vector<double>& whole, cons
   HostTensor<double> values({static_cast<std::int64_t>(whole.size())});
   values.values() = whole;
   return part_of_array(values, p).values();
+}
+
+/// Where element i of a part as checkpoints have it is in the whole array.
+inline std::int64_t place_in_whole(const NamedArray& a, std::int64_t i) {
+  const auto& [first, last, width] = a.columns;
+  i += a.begin.value_or(0);
+  return width > 0 ? i / (last - first) * width + first + i % (last - first) : i;
+}
+
+/// The bits of such a part.
+inline std::vector<unsigned char> bits_of_part(const std::vector<unsigned char>& whole, const NamedArray& a) {
+  const auto element = static_cast<std::int64_t>(size_of(a.array.dtype));
+  std::vector<unsigned char> part;
+  for (std::int64_t i = 0; i < a.array.size(); ++i) {
+    const auto at = whole.begin() + place_in_whole(a, i) * element;
+    part.insert(part.end(), at, at + element);
+  }
+  return part;
 }
 
 /// Parameters and their numbers.

@@ -44,7 +44,7 @@ void check_objective(const MemoryPlanDeck& deck, const LoadedDeck& loaded, Diagn
       error({"parallel", fault->key}, fault->text);
   if (deck.parallel && !deck.grids && deck.parallel->tensor >= 1 && deck.parallel->pipeline >= 1 &&
       deck.parallel->parts >= 1) {
-    const DividedTraining training{.adapters = deck.adapter.has_value(), .states = deck.optimizer.states};
+    const DividedTraining training{.adapters = deck.adapter.has_value()};
     check_divided(*deck.parallel, training, deck.model, loaded, diagnostics);
   }
   if (deck.grids && deck.parallel && deck.parallel->ranks() > 1)

@@ -82,9 +82,12 @@ void check_pipeline(const PlanParallelTable& table, const DividedTraining& train
   };
   if (table.overlap)
     return fault("'parallel.overlap': its gradients are reduced at the end of a step; remove it");
-  if (table.order == SumOrder::fixed && table.schedule != PipelineSchedule::one_forward_one_backward)
-    return fault(fmt::format("'parallel.order' = \"fixed\" with the schedule {}; take \"1f1b\"",
-                             name_of(table.schedule)));
+  if (table.zero == 2 && table.order == SumOrder::fixed &&
+      table.schedule != PipelineSchedule::one_forward_one_backward)
+    return fault(fmt::format(
+        "'parallel.zero' = 2 with 'parallel.order' = \"fixed\" and the schedule {}, which does not end one "
+        "micro-batch after another; take zero = 1, or \"1f1b\"",
+        name_of(table.schedule)));
   const Recompute recompute = training.recompute;
   if (recompute == Recompute::nested || recompute == Recompute::offload)
     return fault(
@@ -117,8 +120,6 @@ void check_divided(const PlanParallelTable& table, const DividedTraining& traini
   const auto fault = [&](const char* key, std::int64_t ranks, const char* what) {
     error(key, fmt::format("'parallel.{}' = {} is not for {}; remove one", key, ranks, what));
   };
-  if (table.tensor > 1 && training.states == OptimizerStates::eight_bit)
-    return fault("tensor", table.tensor, "'optimizer.states' = \"int8\", which are of blocks of whole weights");
   if (table.context > 1 && table.order == SumOrder::fixed)
     return fault("context", table.context, "'parallel.order' = \"fixed\", which adds up whole micro-batches");
   if (table.context_exchange == ContextExchange::ring && table.context == 1)
@@ -147,11 +148,14 @@ std::string undivided_extent(const PlanParallelTable& table, const LanguageModel
         "'parallel.pipeline' = {} ranks with {} {} of the model each need as many layers, but "
         "'num_hidden_layers' = {}",
         table.pipeline, table.parts, table.parts == 1 ? "part" : "parts", model.num_hidden_layers);
-  if (table.pipeline > 1 && table.order == SumOrder::fixed && model.tie_word_embeddings)
+  if (table.pipeline > 1 && table.order == SumOrder::fixed && model.tie_word_embeddings &&
+      (table.schedule == PipelineSchedule::interleaved || table.zero == 2))
     return fmt::format(
-        "'parallel.pipeline' = {} is not for 'parallel.order' = \"fixed\" with a tied embedding, whose "
-        "gradient two ranks make; remove one",
-        table.pipeline);
+        "'parallel.pipeline' = {} is not for 'parallel.order' = \"fixed\" with a tied embedding and {}: the last "
+        "rank sends its gradient to the first; take {}",
+        table.pipeline,
+        table.zero == 2 ? "'parallel.zero' = 2" : "the schedule interleaved, where they would wait for each other",
+        table.zero == 2 ? "1" : "another schedule");
   if (table.context > 1 && table.context_exchange == ContextExchange::ring && model.sliding_window > 0)
     return fmt::format(
         "'parallel.context_exchange' = \"ring\" is not for 'sliding_window' = {} of the model: a window lies "

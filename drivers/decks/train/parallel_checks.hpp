@@ -33,7 +33,6 @@ std::optional<ParallelFault> share_fault(const PlanParallelTable& table, const S
 /// What a training cannot have whose models or sequences ranks divide.
 struct DividedTraining {
   bool adapters;
-  OptimizerStates states;
   Recompute recompute = Recompute::pointwise;
 };
 

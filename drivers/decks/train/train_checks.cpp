@@ -200,7 +200,6 @@ class TrainCheck {
       return;
     const ParallelTable& t = *m_deck.parallel;
     const DividedTraining training{.adapters = m_deck.adapter.has_value(),
-                                   .states = m_deck.optimizer.states,
                                    .recompute = m_deck.memory.recompute};
     check_divided(t, training, m_deck.model, m_loaded, m_diagnostics);
     if (t.context > 1 && m_deck.batch.seq_len % (2 * t.context) != 0)

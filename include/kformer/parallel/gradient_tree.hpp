@@ -41,34 +41,26 @@ class GradientTree {
   /// \throws OutOfMemory with the ledger
   GradientTree(std::vector<TensorRef> arrays, std::int64_t most_leaves, Ledger& ledger);
 
-  /// Adds leaf `i`, which the arrays hold. After the last one they hold the sum, else their content is used up.
+  /// Adds leaf `i`, which the arrays hold. After the last one they hold the sum, else their content is used up. Some
+  /// arrays may be ahead of others: each is summed for itself.
   /// \param exec   the instance
   /// \param i      0, 1, … in this order; 0 begins a new sum
   /// \param leaves of this sum, at most `most_leaves`
-  /// \throws NotSupported if the leaves do not come in order, or are too many
-  void add(const Exec& exec, std::int64_t i, std::int64_t leaves);
-
-  /// The same of some arrays for the last leaf of a sum: a part of it at a time, in place of `add`.
-  /// \param exec   the instance
-  /// \param i      the last leaf
-  /// \param leaves of this sum
-  /// \param some   arrays, each once
-  /// \throws NotSupported as `add`, or if it is not the last leaf
-  void add_last(const Exec& exec, std::int64_t i, std::int64_t leaves, SomeArrays some = {}) const;
+  /// \param some   the arrays whose leaf it is
+  /// \throws NotSupported if the leaves of an array do not come in order, or are too many
+  void add(const Exec& exec, std::int64_t i, std::int64_t leaves, SomeArrays some = {});
 
   /// How many partial sums there are at a time: ⌊log₂ leaves⌋.
   static std::int64_t partial_sums(std::int64_t leaves);
 
  private:
-  void check(std::int64_t i, std::int64_t leaves, bool last) const;
-  void push(const Exec& exec);
-  void pop_and_add(const Exec& exec);
+  void check(std::int64_t i, std::int64_t leaves, SomeArrays some) const;
   template <class F>
   void for_arrays(std::int64_t depth, SomeArrays some, F f) const;
 
   std::vector<TensorRef> m_arrays;
-  std::int64_t m_most_leaves, m_next = 0;
-  std::int64_t m_depth = 0;            // partial sums now
+  std::int64_t m_most_leaves;
+  std::vector<std::int64_t> m_next;    // leaf of each array
   std::vector<std::size_t> m_offsets;  // of the arrays in a partial sum
   std::size_t m_stride = 0;            // bytes of a partial sum
   MemoryBlock<memory_space> m_partial;

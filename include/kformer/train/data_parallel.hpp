@@ -14,6 +14,7 @@
 #include "kformer/model/parameter.hpp"
 #include "kformer/parallel/collectives.hpp"
 #include "kformer/parallel/gradient_tree.hpp"
+#include "kformer/parallel/pipeline_schedule.hpp"
 
 /// \file
 /// Ranks that share the sequences of a step of training.
@@ -61,6 +62,11 @@ struct ModelRanks {
   Collectives<Exec>* ends =
       nullptr;  ///< of the first and the last stage, which have `Parameter::tied` ones, or null
   std::vector<std::size_t> parts{};  ///< with `stages`: where the parameters of each part of the model end
+  std::vector<bool>
+      waiting{};  ///< by parameter, whether `PipelineWork::weights` makes its gradient; empty: none
+  bool adds_to_gradients =
+      false;  ///< whether backward adds to the gradients, so that with `fixed_order` those of a micro-batch are cleared
+              ///< when they have become part of the sum
 };
 
 /// What the ranks of a step know of each other.
@@ -151,6 +157,13 @@ class DataParallel {
   /// Call it after the backward of each micro-batch. With `fixed_order` or `ZeroStage::gradients` the gradients must be
   /// of this micro-batch alone, and what is reduced is the sum of all after the last.
   void add_micro_batch(const Exec& exec);
+
+  /// The same of one part of a model, in a pipeline, whose parts are not at the same micro-batch.
+  /// \param exec        the instance
+  /// \param part        of `ModelRanks::parts`
+  /// \param micro_batch of this rank: 0, 1, … in this order
+  /// \param work        backward, or weights, if there are `ModelRanks::waiting` ones: the gradients that it has made
+  void add_part(const Exec& exec, std::size_t part, std::int64_t micro_batch, PipelineWork work);
 
   /// The sum of a number of each micro-batch, over all ranks, in the tree of `tree_sum`. Call it after `reduce`.
   /// \param exec   the instance

@@ -36,8 +36,8 @@ struct TrainerOptions {
   CrossEntropyOptions loss{};       ///< label smoothing, z-loss; targets of `loss.ignore_index` do not count
   LossSpikeOptions spikes{};        ///< steps to skip; off by default
   std::uint64_t dropout_seed = 0;   ///< of `layer.lora.dropout`; evaluation has none
-  /// Ranks that share a step. With `fixed_order` or `ZeroStage::gradients` gradients are added up outside the model, so
-  /// that `layer.accumulate` is off.
+  /// Ranks that share a step. With `fixed_order` or `ZeroStage::gradients` gradients are added up outside the model,
+  /// whatever `layer.accumulate` says.
   DataParallelOptions parallel{};
   /// Ranks that divide the layers.
   PipelineOptions pipeline{};
@@ -263,6 +263,7 @@ class Trainer {
   std::vector<Parameter> trained() const;
   void run_forward(const Exec& exec, Model& model);
   void run_backward(const Exec& exec, Model& model);
+  BlockMatrix<memory_space, C> tied_gradient(const Model& model) const;
   void run_task(const Exec& exec, const PipelineTask& task, std::size_t first,
                 std::span<const TokenSequence> part);
   void skip_task(const Exec& exec, const PipelineTask& task);

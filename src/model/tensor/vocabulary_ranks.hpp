@@ -7,6 +7,7 @@
 #include "kformer/memory/arena.hpp"
 #include "kformer/model/impl/vocabulary_ranks.hpp"
 #include "kformer/ops/embedding.hpp"
+#include "ops/cross_entropy/kokkos.hpp"
 
 /// \file
 /// Definitions of VocabularyRanks' members.
@@ -25,7 +26,7 @@ struct VocabularyLoss {
   BlockMatrix<memory_space, T> logits;
   StridedVector<memory_space, C> loss, lse;
   StridedVector<memory_space, const C> dloss;
-  BlockVector<memory_space, C> own, all, first;
+  BlockVector<memory_space, C> own, all, standing;
   CrossEntropyOptions options;
   int ranks;
 };
@@ -81,14 +82,43 @@ void embed_divided(const Exec& exec, const VocabularySlice& words,
   clear_foreign_rows<Exec, T>(exec, words, ids, x);
 }
 
-/// own = lse and the logit of the target, from the loss and lse among the words of this rank.
+/// own = lse, and what the target adds to the loss among the words of this rank: (1 − ε)·(lse − z[target]), or 0 where
+/// another rank has it. Where all words of this rank are impossible, that is ∞.
 template <class Exec, class T>
 void note_own(const Exec& exec, const VocabularyLoss<Exec, T>& p) {
+  using C = compute_t<T>;
   const auto rows = static_cast<std::int64_t>(p.loss.extent(0));
+  const C rest = static_cast<C>(1 - p.options.label_smoothing);
   Kokkos::parallel_for(
       "kformer::LlamaModel::note_own", Kokkos::RangePolicy<Exec>(exec, 0, rows), KOKKOS_LAMBDA(std::int64_t i) {
+        const bool impossible = p.lse(i) < Kokkos::Experimental::finite_min_v<C>;
+        const C loss = impossible ? Kokkos::Experimental::infinity_v<C> : p.loss(i);
         p.own(i) = p.lse(i);
-        p.own(rows + i) = p.lse(i) - p.loss(i);
+        p.own(rows + i) = p.words.has(p.targets(i)) ? rest * loss : C(0);
+      });
+}
+
+/// Adds what label smoothing gives the words of this rank: ε/vocabulary · Σ_v (lse − z[v]), in which no term is negative.
+template <class Exec, class T, class Cap>
+void add_smoothing(const Exec& exec, const VocabularyLoss<Exec, T>& p, const Cap& cap) {
+  using C = compute_t<T>;
+  const auto rows = static_cast<std::int64_t>(p.loss.extent(0));
+  const std::int64_t words = p.words.size();
+  const C share = TargetShares<C>(p.options.label_smoothing, p.words.whole).other;
+  const std::int32_t ignore_index = p.options.ignore_index;
+  Kokkos::parallel_for(
+      "kformer::LlamaModel::add_smoothing", team_policy(exec, rows, words),
+      KOKKOS_LAMBDA(const TeamMember<Exec>& team) {
+        const std::int64_t row = team.league_rank();
+        if (p.targets(row) == ignore_index) return;
+        const T* x = &p.logits(row, 0);
+        // Where all logits are −∞, so is lse.
+        const C lowest = Kokkos::Experimental::finite_min_v<C>, lse = Kokkos::max(p.lse(row), lowest);
+        C below = 0;
+        Kokkos::parallel_reduce(
+            Kokkos::TeamVectorRange(team, words),
+            [&](std::int64_t v, C& partial) { partial += lse - cap.apply(static_cast<C>(x[v])); }, below);
+        Kokkos::single(Kokkos::PerTeam(team), [&] { p.own(rows + row) += share * below; });
       });
 }
 
@@ -97,7 +127,8 @@ template <class Exec, class T>
 void combine(const Exec& exec, const VocabularyLoss<Exec, T>& p) {
   using C = compute_t<T>;
   const auto rows = static_cast<std::int64_t>(p.loss.extent(0));
-  const C z_loss = static_cast<C>(p.options.z_loss);
+  const C z_loss = static_cast<C>(p.options.z_loss), rest = static_cast<C>(1 - p.options.label_smoothing);
+  const C other = TargetShares<C>(p.options.label_smoothing, p.words.whole).other;
   Kokkos::parallel_for(
       "kformer::LlamaModel::combine", Kokkos::RangePolicy<Exec>(exec, 0, rows), KOKKOS_LAMBDA(std::int64_t i) {
         const std::int32_t target = p.targets(i);
@@ -110,35 +141,44 @@ void combine(const Exec& exec, const VocabularyLoss<Exec, T>& p) {
         const C lse = largest + Kokkos::log(sum);
         p.lse(i) = lse;
         if (target < 0 || target >= p.words.whole) return;  // the loss is NaN
-        int owner = 0;
-        while (target >= p.words.whole * (owner + 1) / p.ranks) ++owner;
-        p.loss(i) = lse - p.all((2 * owner + 1) * rows + i) + z_loss * lse * lse;
+        C loss = z_loss * lse * lse;
+        for (int r = 0; r < p.ranks; ++r) {
+          const VocabularySlice words(p.words.whole, r, p.ranks);
+          const C share = other * static_cast<C>(words.size()) + (words.has(target) ? rest : C(0));
+          if (share > C(0)) loss += p.all((2 * r + 1) * rows + i) + share * (lse - lse_of(r));
+        }
+        p.loss(i) = loss;
       });
 }
 
-/// first = the logits of the first word.
+/// standing = the logit of the word that stands for the target.
 template <class Exec, class T>
-void note_first(const Exec& exec, const VocabularyLoss<Exec, T>& p) {
+void note_standing(const Exec& exec, const VocabularyLoss<Exec, T>& p) {
   using C = compute_t<T>;
   Kokkos::parallel_for(
-      "kformer::LlamaModel::note_first", Kokkos::RangePolicy<Exec>(exec, 0, p.loss.extent(0)),
-      KOKKOS_LAMBDA(std::size_t i) { p.first(i) = static_cast<C>(p.logits(i, 0)); });
+      "kformer::LlamaModel::note_standing", Kokkos::RangePolicy<Exec>(exec, 0, p.loss.extent(0)),
+      KOKKOS_LAMBDA(std::size_t i) {
+        if (p.local(i) >= 0) p.standing(i) = static_cast<C>(p.logits(i, p.local(i)));
+      });
 }
 
-/// Where another rank has the target, the gradient of the first word, which stood for it, is that of any other word.
+/// The gradient of the word that stands for the target, with its share among all words: where another rank has the target,
+/// that of any other word.
 template <class Exec, class T>
-void correct_first(const Exec& exec, const VocabularyLoss<Exec, T>& p) {
+void correct_standing(const Exec& exec, const VocabularyLoss<Exec, T>& p) {
   using C = compute_t<T>;
-  const C pull = static_cast<C>(2 * p.options.z_loss), cap = static_cast<C>(p.options.softcap);
+  const C pull = static_cast<C>(2 * p.options.z_loss);
+  const SoftCap<C> cap{static_cast<C>(p.options.softcap)};
+  const TargetShares<C> share(p.options.label_smoothing, p.words.whole);
   Kokkos::parallel_for(
-      "kformer::LlamaModel::correct_first", Kokkos::RangePolicy<Exec>(exec, 0, p.loss.extent(0)),
+      "kformer::LlamaModel::correct_standing", Kokkos::RangePolicy<Exec>(exec, 0, p.loss.extent(0)),
       KOKKOS_LAMBDA(std::size_t i) {
-        const std::int32_t target = p.targets(i);
-        const bool known = target >= 0 && target < p.words.whole && target != p.options.ignore_index;
-        if (!known || (target >= p.words.begin && target < p.words.end)) return;
-        const C z = cap > 0 ? cap * Kokkos::tanh(p.first(i) / cap) : p.first(i);
-        const C slope = cap > 0 ? 1 - (z / cap) * (z / cap) : C(1);
-        p.logits(i, 0) = static_cast<T>(Kokkos::exp(z - p.lse(i)) * (1 + pull * p.lse(i)) * slope * p.dloss(i));
+        const std::int32_t word = p.local(i);
+        if (word < 0) return;
+        const C logit = p.standing(i), expected = p.words.has(p.targets(i)) ? share.target : share.other;
+        const C softmax = Kokkos::exp(cap.apply(logit) - p.lse(i));
+        p.logits(i, word) =
+            static_cast<T>((softmax * (1 + pull * p.lse(i)) - expected) * cap.derivative(logit) * p.dloss(i));
       });
 }
 
@@ -152,7 +192,7 @@ VocabularyRanks<Exec, T>::VocabularyRanks(std::int64_t vocabulary, std::int64_t 
   arena.add(m_local, rows);
   arena.add(m_own, 2 * rows);
   arena.add(m_all, 2 * rows * ranks->communicator().size());
-  arena.add(m_first, rows);
+  arena.add(m_standing, rows);
   arena.add(m_whole, hidden > 0 ? rows : 0, hidden);
   arena.add(m_partial, hidden > 0 ? rows : 0, hidden);
   m_block = arena.allocate(ledger, MemoryClass::workspace, "LlamaModel::vocabulary");
@@ -234,10 +274,6 @@ void VocabularyRanks<Exec, T>::divided_loss(const Exec& exec, const Loss& o,
                                             const LinearCrossEntropyOptions& options,
                                             const Workspace& workspace) {
   const CrossEntropyOptions& all_words = options.cross_entropy;
-  if (all_words.label_smoothing != 0)
-    throw NotSupported(
-        "kformer::LlamaModel: label smoothing needs the logits of all words, which ranks divide; set "
-        "label_smoothing to 0, or leave out `tensor`");
   LinearCrossEntropyOptions own_words = options;
   own_words.cross_entropy = {.softcap = all_words.softcap};
   localise(exec, m_words, 0, all_words.ignore_index, own_words.cross_entropy.ignore_index, o.targets, m_local);
@@ -261,18 +297,23 @@ void VocabularyRanks<Exec, T>::divided_loss(const Exec& exec, const Loss& o,
             with_gradients ? ConstNumbers(Kokkos::subview(o.dloss, rows)) : ConstNumbers(),
             first(m_own, 2 * count),
             first(m_all, 2 * count * ranks),
-            first(m_first, count),
+            first(m_standing, count),
             all_words,
             static_cast<int>(ranks)};
         note_own(exec, p);
+        if (all_words.label_smoothing > 0)
+          with_soft_cap<C>(all_words.softcap, [&](const auto& cap) { add_smoothing(exec, p, cap); });
         m_ranks->all_gather(exec, p.own, p.all, "loss");
         combine(exec, p);
         if (!with_gradients) return;
-        note_first(exec, p);
+        note_standing(exec, p);
         CrossEntropyOptions backward = own_words.cross_entropy;
         backward.z_loss = all_words.z_loss;
+        // So that each word of this rank has its share of all words.
+        backward.label_smoothing = all_words.label_smoothing * static_cast<double>(m_words.size()) /
+                                   static_cast<double>(m_words.whole);
         cross_entropy_backward(exec, logits, local, lse, p.dloss, logits, backward);
-        correct_first(exec, p);
+        correct_standing(exec, p);
         const auto x = Kokkos::subview(o.x, rows, Kokkos::ALL);
         if (o.dweight.extent(0) > 0) linear_backward_weight(exec, x, logits, o.dweight, {}, product);
         linear_backward_input(exec, o.weight, logits, Kokkos::subview(o.dx, rows, Kokkos::ALL), {}, product);

@@ -15,20 +15,23 @@ struct VocabularySlice {
   std::int64_t whole = 0, begin = 0, end = 0;
 
   VocabularySlice() = default;
-  VocabularySlice(std::int64_t words, int rank, int ranks)
+  KOKKOS_FUNCTION VocabularySlice(std::int64_t words, int rank, int ranks)
       : whole(words), begin(slice_begin(words, rank, ranks)), end(slice_begin(words, rank + 1, ranks)) {}
   /// Of the rank that divides a model with others.
   VocabularySlice(std::int64_t words, const std::shared_ptr<Communicator>& tensor)
       : VocabularySlice(words, tensor ? tensor->rank() : 0, tensor ? tensor->size() : 1) {}
-  std::int64_t size() const { return end - begin; }
+  KOKKOS_FUNCTION std::int64_t size() const { return end - begin; }
+  /// Whether a word is one of them.
+  KOKKOS_FUNCTION bool has(std::int64_t word) const { return begin <= word && word < end; }
 };
 
 /// The first and the last operation of a language model. Without other ranks they are `embedding_*`, `linear_forward` and
 /// `linear_cross_entropy`. Else each rank has rows of embedding and head, and
 ///
 ///  - the embedding of a token is the sum over the ranks, of which one knows it;
-///  - of each token and rank, lse and the logit of the target become known to all, and the loss is
-///    `log Σ_r e^lse_r − logit`, so that no rank has the logits of all words;
+///  - of each token and rank r, lse_r and `s_r = Σ_v w_v (lse_r − z_v)` over its words become known to all, where w_v is
+///    what the target gives word v: `(1 − ε)·[v = target] + ε/vocabulary` with label smoothing ε. With
+///    `lse = log Σ_r e^lse_r` the loss is `Σ_r (s_r + (lse − lse_r) Σ_v w_v)`, so that no rank has the logits of all words;
 ///  - the gradient of the hidden states is summed over the ranks.
 template <class Exec, Scalar T>
 class VocabularyRanks {
@@ -72,7 +75,6 @@ class VocabularyRanks {
     Gradient dweight;
   };
   /// As `linear_cross_entropy`.
-  /// \throws NotSupported with label smoothing, if ranks divide the words
   void loss(const Exec& exec, const Loss& operands, const LinearCrossEntropyOptions& options,
             const BlockVector<memory_space, std::byte>& workspace);
 
@@ -84,11 +86,11 @@ class VocabularyRanks {
 
   VocabularySlice m_words;
   Collectives<Exec>* m_ranks = nullptr;
-  Words m_local;                         // (rows): ids or targets, counted from the first word of this rank
-  BlockVector<memory_space, C> m_own;    // (2, rows of a chunk): lse, logit of the target
-  BlockVector<memory_space, C> m_all;    // (ranks, 2, rows of a chunk)
-  BlockVector<memory_space, C> m_first;  // (rows): the logit of the first word
-  Matrix m_whole, m_partial;             // (rows, hidden): states of all tokens, and what is to be summed
+  Words m_local;                            // (rows): ids or targets, counted from the first word of this rank
+  BlockVector<memory_space, C> m_own;       // (2, rows of a chunk): lse_r, s_r
+  BlockVector<memory_space, C> m_all;       // (ranks, 2, rows of a chunk)
+  BlockVector<memory_space, C> m_standing;  // (rows): the logit of the word that stands for the target
+  Matrix m_whole, m_partial;                // (rows, hidden): states of all tokens, and what is to be summed
   MemoryBlock<memory_space> m_block;
 };
 
