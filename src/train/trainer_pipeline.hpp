@@ -79,10 +79,12 @@ inline void check_pipeline(const LlamaConfig& config, const TrainerOptions& opti
               options.pipeline.schedule != PipelineSchedule::interleaved,
           "with fixed_order the last stage of a pipeline sends the gradient of a tied embedding to the first, "
           "which would wait for each other in the schedule interleaved; choose another one");
-  require(!p.fixed_order || p.zero != ZeroStage::gradients ||
-              (options.pipeline.schedule == PipelineSchedule::one_forward_one_backward && !config.tie_word_embeddings),
-          "with fixed_order and ZeroStage::gradients the parts of a pipeline add up whole micro-batches, one after "
-          "another; choose the schedule 1f1b, a model without a tied embedding, or ZeroStage::optimizer");
+  require(
+      !p.fixed_order || p.zero != ZeroStage::gradients ||
+          (options.pipeline.schedule == PipelineSchedule::one_forward_one_backward &&
+           !config.tie_word_embeddings),
+      "with fixed_order and ZeroStage::gradients the parts of a pipeline add up whole micro-batches, one after "
+      "another; choose the schedule 1f1b, a model without a tied embedding, or ZeroStage::optimizer");
 }
 
 /// Whether two stages make a gradient whose sum has a fixed order: that of each micro-batch begins in the last stage, and

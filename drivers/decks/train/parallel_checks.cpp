@@ -151,10 +151,12 @@ std::string undivided_extent(const PlanParallelTable& table, const LanguageModel
   if (table.pipeline > 1 && table.order == SumOrder::fixed && model.tie_word_embeddings &&
       (table.schedule == PipelineSchedule::interleaved || table.zero == 2))
     return fmt::format(
-        "'parallel.pipeline' = {} is not for 'parallel.order' = \"fixed\" with a tied embedding and {}: the last "
+        "'parallel.pipeline' = {} is not for 'parallel.order' = \"fixed\" with a tied embedding and {}: the "
+        "last "
         "rank sends its gradient to the first; take {}",
         table.pipeline,
-        table.zero == 2 ? "'parallel.zero' = 2" : "the schedule interleaved, where they would wait for each other",
+        table.zero == 2 ? "'parallel.zero' = 2"
+                        : "the schedule interleaved, where they would wait for each other",
         table.zero == 2 ? "1" : "another schedule");
   if (table.context > 1 && table.context_exchange == ContextExchange::ring && model.sliding_window > 0)
     return fmt::format(
