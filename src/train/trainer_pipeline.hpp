@@ -100,11 +100,11 @@ inline bool adds_to_gradients(const LlamaConfig& config, const TrainerOptions& o
          (splits_backward(options.pipeline.schedule) || sends_tied_gradient(config, options));
 }
 
-/// By parameter, whether `backward_weights` makes its gradient: of matrices of layers.
-inline std::vector<bool> waiting_gradients(const std::vector<Parameter>& parameters) {
+/// By parameter, whether `backward_weights` makes its gradient: of matrices of layers, or of all that adapters learn.
+inline std::vector<bool> waiting_gradients(const std::vector<Parameter>& parameters, bool adapters) {
   std::vector<bool> waiting;
   for (const Parameter& p : parameters)
-    waiting.push_back(p.weight.rank > 1 && p.name.starts_with("model.layers."));
+    waiting.push_back(adapters || (p.weight.rank > 1 && p.name.starts_with("model.layers.")));
   return waiting;
 }
 
@@ -175,7 +175,8 @@ std::optional<DataParallel<Exec>> Trainer<Exec, T>::make_parallel(Ledger& ledger
     if (m_pipeline) {
       ranks.stages = &m_pipeline->ranks();
       ranks.ends = m_pipeline->ends();
-      if (splits_backward(m_pipeline->shape().schedule)) ranks.waiting = Impl::waiting_gradients(trained());
+      if (splits_backward(m_pipeline->shape().schedule))
+        ranks.waiting = Impl::waiting_gradients(trained(), m_options.layer.lora.any());
       ranks.adds_to_gradients = Impl::adds_to_gradients(model().config(), m_options);
     }
     return std::optional<DataParallel<Exec>>(std::in_place, shared, trained(), std::move(groups), ledger,

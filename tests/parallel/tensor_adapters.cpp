@@ -3,7 +3,7 @@
 #include <map>
 
 #include "kformer/parallel/rank_grid.hpp"
-#include "parallel/tensor_runs.hpp"
+#include "parallel/pipeline_runs.hpp"
 
 // Ranks that divide a model with adapters compute what one does.
 namespace kformer::Testing {
@@ -60,6 +60,14 @@ WeightFormats some_formats(const LlamaConfig& config) {
                 projection_weight_name(static_cast<Projection>(i))] =
             layer == 0 ? QuantizedFormat::q4_1 : QuantizedFormat::q8_0;
   return formats;
+}
+
+// Of as many layers as each of some stages needs.
+LlamaConfig put_off_model(TrainerOptions& options, bool quantised) {
+  LlamaConfig config = quantised ? quantised_model(1) : model(kinds[1], 1);
+  config.num_hidden_layers = world()->size() + 1;
+  if (quantised) options.layer.formats = some_formats(config);
+  return config;
 }
 
 }  // namespace
@@ -156,20 +164,33 @@ BOOST_AUTO_TEST_CASE(stages_that_put_off_gradients_compute_what_one_does) {
   for (const Adapters& adapters : kinds_of_adapters())
     for (const bool quantised : {false, true})
       for (const ZeroStage zero : {ZeroStage::none, ZeroStage::gradients}) {
-        const Kind& kind = kinds[quantised ? 0 : 1];
-        LlamaConfig config = quantised ? quantised_model(1) : model(kind, 1);
-        config.num_hidden_layers = ranks->size() + 1;
-        TrainerOptions options = options_with(kind, adapters);
-        if (quantised) options.layer.formats = some_formats(config);
+        TrainerOptions options = options_with(kinds[quantised ? 0 : 1], adapters);
+        const LlamaConfig config = put_off_model(options, quantised);
         const Run<double> alone(options, config, 0, 7);
         options.parallel.zero = zero;
-        options.pipeline.ranks = std::make_shared<PipelineLinks>(ranks);
-        options.pipeline.schedule = PipelineSchedule::zero_bubble;
+        options.pipeline = pipeline_on(ranks, orders[3]);
         Run<double> together(options, config, 0, 7);
         check_close_to(
             alone, together,
             std::string(adapters.name) + (quantised ? ", quantised, " : ", ") + std::string(name_of(zero)));
       }
+}
+
+// In the fixed order they have the bits of one rank.
+BOOST_AUTO_TEST_CASE(stages_of_adapters_keep_the_fixed_order) {
+  const auto ranks = world();
+  for (const Adapters& adapters : kinds_of_adapters())
+    for (const Order& order : {orders[0], orders[1], orders[3]}) {
+      TrainerOptions options = options_with(kinds[2], adapters);
+      options.layer.accumulate = false;
+      options.layer.recompute = Recompute::pointwise;
+      options.parallel = {.fixed_order = true, .micro_batches = 4};
+      const LlamaConfig config = deep_model(kinds[2], ranks->size() * order.parts);
+      const Run<float> alone(options, config, 0, 7);
+      options.pipeline = pipeline_on(ranks, order);
+      Run<float> together(options, config, 0, 7);
+      check_bits_of(alone, together, std::string(adapters.name) + ", " + name_of_order(order));
+    }
 }
 
 // Rows of all matrices, and columns where ranks divide none of their blocks.
