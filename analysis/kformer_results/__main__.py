@@ -97,7 +97,7 @@ def _fail(reason: object) -> int:
 def _add_plot(command: argparse.ArgumentParser) -> None:
     _add_file(command, _plot)
     command.add_argument(
-        "-o", "--output", type=Path, metavar="OUT.png", help="or .pdf or .svg; default: FILE.png beside the file"
+        "-o", "--output", type=Path, metavar="OUT.png", help="or .pdf or .svg, or a folder; default: FILE.png beside the file"
     )
     command.add_argument(
         "--separate", action="store_true", help="write one PNG per kind of plot instead of a single one"
@@ -119,12 +119,12 @@ def _add_check(command: argparse.ArgumentParser) -> None:
 
 def _add_report(command: argparse.ArgumentParser) -> None:
     _add_file(command, _report)
-    command.add_argument("-o", "--output", type=Path, metavar="OUT.html", help="default: FILE.html beside the file")
+    command.add_argument("-o", "--output", type=Path, metavar="OUT.html", help="or a folder; default: FILE.html beside the file")
 
 
 def _add_trace(command: argparse.ArgumentParser) -> None:
     _add_file(command, _trace)
-    command.add_argument("-o", "--output", type=Path, metavar="OUT.json", help="default: FILE.trace.json beside the file")
+    command.add_argument("-o", "--output", type=Path, metavar="OUT.json", help="or a folder; default: FILE.trace.json beside the file")
     command.add_argument("--case", type=int, action="append", metavar="N", help="case to show, may be repeated; default: all")
 
 
@@ -172,9 +172,11 @@ def _trace(groups: Groups, options: argparse.Namespace) -> None:
 
 
 def _beside(options: argparse.Namespace, ending: str) -> Path:
-    """The output that was asked for, or one beside the file."""
+    """The output that was asked for, or one beside the file or in the folder that was asked for."""
     file: Path = options.file
-    return options.output or file.with_name(file.name.removesuffix(".part")).with_suffix(ending)
+    own = file.with_name(file.name.removesuffix(".part")).with_suffix(ending)
+    asked: Path | None = options.output
+    return asked / own.name if asked and asked.is_dir() else asked or own
 
 
 def _check(files: list[Path]) -> int:

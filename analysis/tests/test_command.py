@@ -35,6 +35,15 @@ class Commands(WithFile, WithMain):
                                   env={**os.environ, "PYTHONPATH": str(ANALYSIS)})  # fmt: skip
             self.assertTrue(done.stdout.startswith(f"usage: kformer-{name} [-h]"), done.stdout)
 
+    def test_an_output_that_is_a_folder_gets_the_file(self):
+        path = stored.unpack(self.folder, "layer_sweep")
+        folder = self.folder / "pictures"
+        folder.mkdir()
+        for command, ending in (("plot", ".png"), ("report", ".html"), ("trace", ".trace.json")):
+            code, out, error = self.run_main(command, path, "-o", folder)
+            self.assertEqual((code, out, error), (0, f"{folder}/layer_sweep{ending}\n", ""))
+            self.assertTrue((folder / f"layer_sweep{ending}").is_file())
+
     def test_a_plan_has_no_profile(self):
         code, _, error = self.run_main("trace", stored.unpack(self.folder, "memory_plan"))
         self.assertEqual(code, 4)
