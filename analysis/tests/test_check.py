@@ -246,11 +246,14 @@ class Faults(WithFile, WithMain):
         ])  # fmt: skip
 
     def test_a_negative_time_or_count(self):
-        for name in ("time_median", "flops", "bandwidth_limit", "bytes_min"):
-            def negative(file, name=name):
-                file[f"cases/{name}"][1] = -1
+        for kind, path, row in (
+            ("layer_sweep", "cases/time_median", 1), ("layer_sweep", "cases/flops", 1), ("layer_sweep", "cases/bandwidth_limit", 1),
+            ("layer_sweep", "cases/bytes_min", 1), ("train", "cases/token_rate", 0), ("scaling", "simulation/links/seconds_per_byte", 0),
+        ):  # fmt: skip
+            def negative(file, path=path, row=row):
+                file[path][row] = -1
 
-            self.assertEqual(self.damaged(negative), [f"/cases/{name}: is negative in row 1"])
+            self.assertEqual(self.damaged(negative, kind), [f"/{path}: is negative in row {row}"])
 
     def test_the_command_has_a_line_for_each_fault(self):
         good, bad = stored.unpack(self.folder, "train"), self.folder / "damaged.h5"

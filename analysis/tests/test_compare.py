@@ -5,6 +5,7 @@ import contextlib
 import io
 import itertools
 import unittest
+import unittest.mock
 
 import h5py
 import numpy as np
@@ -12,6 +13,7 @@ import xarray as xr
 
 from kformer_results import CompareError, compare, open_results
 from kformer_results.__main__ import main
+from kformer_results.compare import _compared
 from kformer_results.inputs import input_differences
 from kformer_results.ranks import _rank, ratio_interval
 from tests import stored, synthetic_attention
@@ -41,6 +43,11 @@ class Ranks(unittest.TestCase):
     def test_the_approximation_continues_the_exact_ranks(self):
         self.assertEqual(_rank(50, 50, 0.025), 966)
         self.assertLess(abs(_rank(50, 51, 0.025) - 988), 5)
+        self.assertEqual(_rank(51, 51, 0.025), 1007)  # 1300.5 - 1.95996 sqrt(2601 * 103 / 12) = 1007.6
+        for n, m in ((51, 51), (40, 80)):
+            approximate = _rank(n, m, 0.025)
+            with unittest.mock.patch("kformer_results.ranks._MOST_EXACT", n * m):
+                self.assertLessEqual(abs(approximate - _rank(n, m, 0.025)), 1)
 
     def test_three_samples_say_nothing(self):
         self.assertEqual(ratio_interval(np.ones(3), np.full(3, 9.0), 0.95), (0.0, np.inf))
@@ -63,6 +70,14 @@ class Ranks(unittest.TestCase):
         self.assertLess(low, 2)
         self.assertGreater(high, 2)
         self.assertLess(high / low, 1.1)
+        # From one end to the other, in whatever order they were taken.
+        low, high = ratio_interval(np.linspace(1, 2, 50000), np.linspace(4, 2, 50000), 0.95)
+        self.assertTrue(low < 2 < high)
+
+    def test_an_interval_that_begins_at_1_decides_nothing(self):
+        a, b = np.ones(7), np.array([1.0, 1, 1, 2, 2, 2, 2])
+        self.assertEqual(_compared(a, b, exact=False), (1, 2, 2, 1, 2, "undecided"))
+        self.assertEqual(_compared(b, a, exact=False), (2, 1, 0.5, 0.5, 1, "undecided"))
 
 
 class Compare(WithFile, WithMain):
@@ -118,14 +133,16 @@ class Compare(WithFile, WithMain):
 
     def test_what_differs_between_the_decks_is_said(self):
         deck = """[run]
-name = "{}"
+name = "{0}"
+title = "{0}"
+walltime_s = {1}
 [model]
-hidden_size = {}
+hidden_size = {1}
 [output]
-file = "{}"
+file = "{2}"
 [[prompt]]
 name = "p"
-text = "{}"
+text = "{3}"
 """
         paths = self.pair()
         for path, values in zip(paths, (("a", 2048, "a.h5", "Once"), ("b", 8192, "b.h5", "Twice"))):
@@ -148,6 +165,19 @@ text = "{}"
         decks[1]["provenance"] = xr.Dataset({"deck_resolved": '[a]\nb = "short"\n'})
         found, = input_differences(*decks)
         self.assertEqual(found, f'a.b "{texts[0][:59]}... against "short"')
+        decks[1]["provenance"] = xr.Dataset({"deck_resolved": f'[a]\nb = "{"x" * 58}"\n'})
+        found, = input_differences(*decks)
+        self.assertEqual(found, f'a.b "{texts[0][:59]}... against "{"x" * 58}"')
+
+    def test_a_dozen_differences_are_shown(self):
+        paths = self.pair()
+        for keys, more in ((12, False), (13, True)):
+            for path, value in zip(paths, (1, 2)):
+                with h5py.File(path, "a") as file:
+                    file["provenance"].pop("deck_resolved", None)
+                    file["provenance"]["deck_resolved"] = "[a]\n" + "".join(f"k{k} = {value}\n" for k in range(keys))
+            out = self.run_main("compare", *paths)[1]
+            self.assertEqual((out.count(" 1 against 2"), "  and 1 more\n" in out, " more\n\n" in out), (12, more, more))
 
     def test_prompts_stand_in_the_order_of_the_file(self):
         names = [f"prompt{number}" for number in range(20)]
@@ -237,6 +267,9 @@ text = "{}"
         self.assertEqual(found.notes, ["1 case of A is not in B: " + found.notes[0].split(": ", 1)[1]])
         self.assertIn("dtype bf16", found.notes[0])
         self.assertIn("seq_len 4096", found.notes[0])
+        for cases, more in ((29, False), (28, True)):
+            note, = self.compared(self.pair(cases=cases)).notes
+            self.assertEqual((note.count("seq_len"), note.endswith("; ...")), (3, more), note)
 
     def test_a_case_that_is_not_in_b_decides_the_exit_code(self):
         paths = self.pair(cases=30)
@@ -282,6 +315,15 @@ text = "{}"
         self.assertEqual(found.table["verdict"].tolist(), ["equal", "equal", "more"])
         self.assertEqual(found.table["ratio"].tolist(), [1, 1, 1.125])
         self.assertEqual(found.table["low"].tolist(), [1, 1, 1.125])
+        self.assertEqual([len(found.beyond(threshold)) for threshold in (1.124, 1.125)], [1, 0])
+        out = self.run_main("compare", self.folder / "a.h5", self.folder / "b.h5")[1]
+        self.assertRegex(out, r"B/A +verdict\n")
+
+    def test_what_did_not_run_has_no_memory(self):
+        columns = {"dtype": ["f32", "f64"], "peak_bytes": [4.0, 8.0], "time_median": [1.0, np.nan]}
+        run = {"": xr.Dataset(attrs={"kind": "layer_sweep"}),
+               "cases": xr.Dataset({name: ("case", values) for name, values in columns.items()}, {"case": [0, 1]})}
+        self.assertEqual(compare(run, run, "memory").table["verdict"].tolist(), ["equal", "none"])
 
     def test_repeats_of_a_generation_are_samples(self):
         columns = {name: list(values[:1]) * 5 for name, values in GENERATED["cases"][1].items()}
@@ -350,7 +392,7 @@ text = "{}"
         self.assertRegex(out, r"f32 +forward +flash +1024 .* 2\.000 +1\.[0-9]+ 2\.[0-9]+ +more")
         self.assertIn("op layer, execution_space OpenMP", out)
         self.assertEqual(self.run_main("compare", paths[0], self.folder / "none.h5")[0], 4)
-        for threshold, ratio in (("5%", 1.05), ("0.05", 1.05), ("1.05", 1.05), ("110%", 2.1)):
+        for threshold, ratio in (("5%", 1.05), ("0.05", 1.05), ("1.05", 1.05), ("110%", 2.1), ("1", 1), ("0", 1)):
             _, out, _ = self.run_main("compare", *paths, "--fail-above", threshold)
             self.assertIn(f"beyond {ratio}.", out)
         for wrong in (["--threshold", "-1"], ["--threshold", "all"], ["--metric", "speed"]):

@@ -75,6 +75,18 @@ class Generations(WithFile, WithPlots, WithMain):
         self.assertEqual(len({line.get_color() for line in axes.lines}), 1)
         self.assertEqual([text.get_text() for text in axes.get_legend().get_texts()], ["$x_{$  (tuned)"])
 
+    def test_tokens_stand_in_their_order_and_count_if_they_have_a_probability(self):
+        tokens = {"generation": [0] * 5, "position": [4, 1, 0, 3, 2], "new": ["yes", "yes", "no", "yes", "yes"],
+                  "time": [2.0, 0.5, np.nan, 1.25, 0.75], "log_probability": [-8.0, -1.0, np.nan, -3.0, np.nan]}  # fmt: skip
+        groups = self.groups({**TIMED, "tokens": ("token", tokens)})
+        axes = self.axes()
+        generate_plots.draw_log_probability(axes, groups)
+        np.testing.assert_array_equal(axes.lines[0].get_ydata(), [1, 1, 2, 4])
+        axes = self.axes()
+        generate_plots.draw_latency(axes, groups)
+        np.testing.assert_array_equal(axes.lines[0].get_ydata(), [500, 250, 500, 750])
+        self.assertEqual(axes.get_legend().get_title().get_text(), "")  # one line has nothing to be told from
+
     def test_the_command_line_draws_with_and_without_tokens(self):
         for groups in (TIMED, {"cases": GENERATED["cases"]}):
             self.groups(groups)
@@ -103,6 +115,9 @@ class Quantised(WithFile, WithPlots, WithMain):
         np.testing.assert_array_equal(self.lines(axes)["Q8_0"], [[0.1, 0], [0.2, 1]])
         np.testing.assert_array_equal(self.lines(axes)["Q4_0"], [[0.3, 0]])
         self.assertEqual([label.get_text() for label in axes.get_yticklabels()], ["up", "down"])
+        axes = self.axes()
+        quantize_plots.draw_errors(axes, frame.assign(rel_rms_err=[0.0, 0.2, np.nan]))
+        np.testing.assert_array_equal(self.lines(axes)["Q8_0"], [[0.2, 1]])
         axes = self.axes()
         quantize_plots.draw_range(axes, frame)
         np.testing.assert_array_equal(self.lines(axes)["Q4_0"], [[3, 0]])
@@ -142,6 +157,11 @@ class Rooflines(WithPlots):
         lines = self.lines(axes)
         np.testing.assert_allclose(lines["flash f32"], [[1, 5], [64, 40]])
         np.testing.assert_allclose(lines["limit f32"], [[0.5, 5], [10, 100], [128, 100]])
+
+    def test_a_roof_is_as_wide_as_its_points(self):
+        axes = self.axes()
+        roofline.draw_roofline(axes, self.frame().assign(flop_rate_limit=1e13), "a")
+        np.testing.assert_allclose(self.lines(axes)["limit f32"], [[0.5, 5], [128, 1280]])
 
     def test_points_that_noise_decides_have_a_ring(self):
         axes = self.axes()

@@ -53,6 +53,13 @@ class Memory(WithFile, WithPlots, WithMain):
         axes = self.draw(available_bytes=[np.nan] * CASES)
         self.assertNotIn("available", self.lines(axes))
 
+    def test_memory_of_which_there_is_far_more_lies_outside(self):
+        for available, right in ((18, 18), (19, 1.25 * 9 * 1.12)):
+            axes = self.draw(available_bytes=[available * GIB] * CASES, predicted_bytes=[8 * GIB] * CASES)
+            self.assertGreaterEqual(axes.get_xlim()[1], right)
+            self.assertLess(axes.get_xlim()[1], right + 4)
+            (self.folder / "plan.h5").unlink()
+
     def test_labels_are_what_differs(self):
         self.assertEqual(memory_plots.labels(self.frame(plan())), POLICIES)
         (self.folder / "plan.h5").unlink()

@@ -211,6 +211,17 @@ class Series(WithFile):
         self.assertAlmostEqual(times[series.UNATTRIBUTED], (1 - synthetic.ATTRIBUTED) * call)
         self.assertAlmostEqual(times.sum(), call)
 
+    def test_blocks_whose_clocks_disagree_with_their_pass_leave_nothing(self):
+        regions = xr.Dataset({"case": ("region", [0, 0]), "path": ("region", ["forward", "forward/a"]),
+                              "inclusive": ("region", [2.0, 2.5]), "count": ("region", [1, 1])})  # fmt: skip
+        expected = [["forward", "a", 2.5], ["forward", series.UNATTRIBUTED, 0]]
+        self.assertEqual(series.block_seconds(regions, 0).values.tolist(), expected)
+
+    def test_without_a_region_around_them_the_rarest_block_counts_the_calls(self):
+        regions = xr.Dataset({"case": ("region", [0, 0]), "path": ("region", ["forward/a", "forward/b"]),
+                              "inclusive": ("region", [2.0, 6.0]), "count": ("region", [2, 4])})  # fmt: skip
+        self.assertEqual(series.block_seconds(regions, 0).values.tolist(), [["forward", "a", 1], ["forward", "b", 3]])
+
     def test_breakdown_takes_the_longest_sequence_that_both_finished(self):
         frame = self.frame()
         table = series.breakdown(self.groups, frame)

@@ -117,7 +117,7 @@ class Train(WithFile, WithPlots, WithMain):
 
     def test_panels_are_those_that_the_file_has(self):
         drawn = []
-        for panel in ("loss_scale", "waits", "profile"):
+        for panel in ("loss_scale", "divergence", "waits", "profile"):
             patch = unittest.mock.patch.object(train_plots, f"draw_{panel}", lambda *_, panel=panel: drawn.append(panel))
             patch.start()
             self.addCleanup(patch.stop)
@@ -125,13 +125,21 @@ class Train(WithFile, WithPlots, WithMain):
         self.assertEqual(drawn, [])
         groups = {**TRAINED, "checkpoints": ("checkpoint", {"step": [4], "waited": [0.25]}),
                   "regions": ("region", {"path": ["forward"], "exclusive": [0.5]})}  # fmt: skip
-        groups["steps"] = ("step", {**TRAINED["steps"][1], "loss_scale": np.full(STEPS, 8.0)})
-        (self.folder / "train.h5").unlink()
-        train_plots.save_train_plots(self.groups(groups), self.folder / "out.png")
-        self.assertEqual(drawn, ["loss_scale", "waits", "profile"])
+        figures = ("reward", "completion_tokens", "truncated", "equal_groups", "clip_low", "clip_high")
+        for scale, divergence, expected in ((8.0, 0.0, ["loss_scale", "waits", "profile"]),
+                                            (0.5, 0.1, ["divergence", "loss_scale", "waits", "profile"])):  # fmt: skip
+            drawn.clear()
+            columns = {name: np.zeros(STEPS) for name in figures}
+            groups["steps"] = ("step", {**TRAINED["steps"][1], **columns, "loss_scale": np.full(STEPS, scale),
+                                        "kl": np.full(STEPS, divergence)})  # fmt: skip
+            groups["evaluations"] = ("evaluation", {**TRAINED["evaluations"][1], "reward": [0.0, 0.0]})
+            (self.folder / "train.h5").unlink()
+            train_plots.save_train_plots(self.groups(groups), self.folder / "out.png")
+            self.assertEqual(drawn, expected)
 
     def test_the_running_mean_of_a_constant_is_it(self):
-        np.testing.assert_allclose(train_plots.smoothed([2.0, np.nan, 2.0]), 2.0)
+        for values in ([2.0, np.nan, 2.0], [2.0, np.nan, *[2.0] * 200]):
+            np.testing.assert_allclose(train_plots.smoothed(values), 2.0)
         self.assertTrue(np.isnan(train_plots.smoothed([np.nan])).all())
 
     def test_the_table_has_a_row_per_evaluation(self):

@@ -209,6 +209,14 @@ BOOST_AUTO_TEST_CASE(what_is_too_long_is_cut_or_left_out) {
              "'pairs.jsonl': there are no pairs to learn from; 5 are too long, 0 have equal completions");
 }
 
+BOOST_AUTO_TEST_CASE(a_pair_is_as_long_as_the_longer_of_its_sequences) {
+  Pairs pairs(line_of(R"("12345")", R"("ab")", R"("abcdef")") + line_of(R"("12")", R"("a")", R"("b")"));
+  BOOST_TEST(pairs.open(*bytes()).report().longest == 13);
+  pairs.options.max_tokens = 9;
+  pairs.options.truncation = Truncation::drop;
+  BOOST_TEST(pairs.open(*bytes()).report().too_long == 1);
+}
+
 // A cut within a completion leaves nothing behind its last target.
 BOOST_AUTO_TEST_CASE(a_sequence_ends_with_its_last_target) {
   const std::string turns = said("ab") + "," + said("0123456789", "user") + "," + said("c");
@@ -258,6 +266,12 @@ BOOST_AUTO_TEST_CASE(the_beginning_of_text) {
   pairs.options.bos = {};
   BOOST_TEST(pairs.error(*chat_tokenizer()) ==
              "'pairs.jsonl', line 2: the prompt is empty, and the tokenizer has no beginning-of-text token");
+  Pairs chat(line_of(user, said("a"), said("b")));
+  chat.options.bos = 3;
+  for (const bool adds : {false, true}) {
+    chat.options.add_bos = adds;
+    BOOST_TEST((pair_at(chat.open(*chat_tokenizer()), 0).chosen.ids.front() == 3) == adds);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(lines_that_are_no_pairs) {

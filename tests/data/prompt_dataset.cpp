@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(numbers_keep_their_digits) {
   Rewards exact({{.kind = RewardKind::exact_match}}), last({{.kind = RewardKind::arithmetic}});
   for (const std::string& number : numbers) {
     const auto data = Prompts(R"({"more":{"answer":7},"a\"b":{"x":[1.0]},"pro\u006dpt":"1:2","answer" : )" +
-                              number + R"(,"text":"\"answer\":8"})")
+                              number + R"(,"text":"\"answer\":8","later":[{"answer":9}]})")
                           .open(*bytes());
     BOOST_TEST(data.at(0).fields.at("answer") == number);
     BOOST_TEST(exact.score({data.at(0), number}).total == 1);

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <boost/test/unit_test.hpp>
+#include <cstring>
 
 #include "data_case.hpp"
+#include "io/content_hash.hpp"
 #include "text/tokenizer_files.hpp"
 
 namespace kformer::Testing {
@@ -114,6 +116,63 @@ BOOST_AUTO_TEST_CASE(a_damaged_file_is_made_anew) {
     BOOST_REQUIRE(contents_of(path) == good);
   }
   BOOST_TEST(is_cached(c.options(DataFormat::chat), *bytes()));
+}
+
+// Anyone can compute a checksum.
+BOOST_AUTO_TEST_CASE(documents_that_are_none_are_made_anew) {
+  const CacheCase c;
+  const std::string line = contents_of(c.chat);
+  put_contents(c.chat, line + "\n" + line);
+  const auto options = c.options(DataFormat::chat);
+  BOOST_TEST(!is_cached(options, *bytes()));
+  const auto path = c.cached().at(0);
+  const std::string good = contents_of(path);
+  constexpr std::size_t content_at = 24, hashed_from = 40, marks_at = 64, offsets_at = 72;
+  const auto with_checksum = [&](std::string file) {
+    const auto content = Impl::hash_of(std::string_view(file).substr(hashed_from));
+    return file.replace(content_at, sizeof content, reinterpret_cast<const char*>(&content), sizeof content);
+  };
+  const auto with = [&](std::size_t at, std::int64_t number) {
+    return std::string(good).replace(at, sizeof number, reinterpret_cast<const char*>(&number), sizeof number);
+  };
+  BOOST_REQUIRE(with_checksum(good) == good);
+  std::int64_t marks = 0;
+  std::memcpy(&marks, good.data() + marks_at, sizeof marks);
+  const std::string first = with(offsets_at, 1), second = with(offsets_at + 8, marks + 1),
+                    without = with(marks_at, marks - 1).substr(0, good.size() - 1);
+  for (const std::string& wrong : {first, second, without}) {
+    put_contents(path, with_checksum(wrong));
+    BOOST_TEST(!is_cached(options, *bytes()));
+    BOOST_TEST((contents_of(path) == good));
+  }
+}
+
+// What a tokenizer without a fingerprint makes could be that of any other.
+BOOST_AUTO_TEST_CASE(a_tokenizer_without_a_fingerprint_has_no_cache) {
+  struct Nameless : Tokenizer {
+    std::vector<std::int32_t> encode(std::string_view text) const override {
+      return std::vector<std::int32_t>(text.size());
+    }
+    std::vector<std::int32_t> encode_with_special(std::string_view text) const override { return encode(text); }
+    std::vector<std::int32_t> encode_chat(std::span<const ChatPiece>) const override { return {}; }
+    std::string token_bytes(std::int32_t, bool) const override { return "a"; }
+    std::int64_t vocab_size() const override { return 1; }
+    std::string piece(std::int32_t) const override { return "a"; }
+    std::optional<std::int32_t> id_of(std::string_view) const override { return {}; }
+  };
+  const CacheCase c;
+  for (int again = 0; again < 2; ++again) BOOST_TEST(!is_cached(c.options(), Nameless()));
+  BOOST_TEST(c.cached().empty());
+}
+
+BOOST_AUTO_TEST_CASE(what_cannot_take_its_place_in_the_cache_is_removed) {
+  const CacheCase c;
+  BOOST_TEST(!is_cached(c.options(), *bytes()));
+  const auto path = c.cached().at(0);
+  std::filesystem::remove(path);
+  std::filesystem::create_directories(path / "in the way");
+  BOOST_TEST(!is_cached(c.options(), *bytes()));
+  BOOST_TEST(c.cached().size() == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(a_folder_that_cannot_be_written_is_no_obstacle) {

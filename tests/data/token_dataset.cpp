@@ -194,6 +194,14 @@ BOOST_AUTO_TEST_CASE(text_is_taken_as_it_is) {
              boost::test_tools::per_element());
 }
 
+BOOST_AUTO_TEST_CASE(a_report_is_of_all_files) {
+  const ScratchDirectory folder;
+  const auto files = write_texts(folder, {"a\xFF", "bcdefg\xFF\xFF", "h"});
+  const auto data = TokenDataset::open(options_of(DataFormat::text, files, Packing::pad, 12), *bytes());
+  BOOST_TEST(data.report().malformed == 3);
+  BOOST_TEST(data.report().longest_document == 9);
+}
+
 // A folder may have a tokenizer.json without the file that names its beginning-of-text token.
 BOOST_AUTO_TEST_CASE(the_model_knows_the_beginning_of_text_that_the_tokenizer_does_not) {
   const ScratchDirectory folder;

@@ -133,7 +133,8 @@ BOOST_AUTO_TEST_CASE(hdf5_mapped_and_unpacked) {
   const std::vector<std::int64_t> tokens{5, 40000, 0, 7, 9, 11}, offsets{0, 2, 2, 6};
   int cached_files = 0;
   for (const bool packed : {false, true}) {
-    for (const hid_t type : {H5T_STD_U16LE, H5T_STD_U32LE, H5T_STD_I32LE, H5T_STD_I64LE, H5T_STD_I32BE}) {
+    for (const hid_t type : {H5T_STD_U16LE, H5T_STD_U32LE, H5T_STD_I32LE, H5T_STD_I64LE, H5T_STD_I32BE,
+                             H5T_STD_U16BE, H5T_STD_U32BE, H5T_STD_I64BE}) {
       {
         const auto file = new_hdf5(path);
         put_dataset(file.get(), "tokens", tokens, type, packed ? 4 : 0);
@@ -152,8 +153,8 @@ BOOST_AUTO_TEST_CASE(hdf5_mapped_and_unpacked) {
       }
     }
   }
-  // Five packed ones and the big-endian one, each when it was opened again.
-  BOOST_TEST(cached_files == 6);
+  // Eight packed ones and the four that are big-endian, each when it was opened again.
+  BOOST_TEST(cached_files == 12);
   {
     const auto file = new_hdf5(path);
     put_dataset(file.get(), "tokens", tokens, H5T_STD_I32LE);
@@ -194,6 +195,8 @@ BOOST_AUTO_TEST_CASE(hdf5_that_is_none) {
   BOOST_TEST(with_offsets({0, 3}) == "no error");
   BOOST_TEST(error([](hid_t file) { put_dataset(file, "tokens", {1, -2}, H5T_STD_I32LE, 2); }) ==
              none + "tokens contains -2, which is not a token id");
+  BOOST_TEST(error([](hid_t file) { put_dataset(file, "tokens", {1, 1ll << 32}, H5T_STD_I64LE, 2); }) ==
+             none + "tokens contains 4294967296, which is not a token id");
   const auto declared = [](hid_t file, hsize_t extent, const hdf5::PropertyList& made) {
     const hdf5::Dataspace space(H5Screate_simple(1, &extent, nullptr));
     const hdf5::Dataset dataset(

@@ -137,7 +137,11 @@ class SmokeDeck(TrainTest):
             self.assertEqual(texts(file["samples/prompt"]), ["abc="] * 2)
             self.assertEqual(file["cases/peak_bytes"][0], file["cases/predicted_bytes"][0])
             self.assertEqual(words(file["cases/status"]), ["ok"])
-            self.assertGreater(file["cases/share_of_limit"][0], 0)
+            rate, flops, limit, share = (file[f"cases/{name}"][0] for name in
+                                         ("token_rate", "flops_per_token", "flop_rate_limit", "share_of_limit"))
+            self.assertAlmostEqual(rate * times[times > 0].sum(), 11 * 4 * 32)
+            self.assertAlmostEqual(share, flops * rate / limit)
+            self.assertGreater(share, 0)
             self.assertGreaterEqual(file["cases/limits_change"][0], 0)
             self.check_disturbances(file["cases"])
             self.assertIn("begin", texts(file["memory/timeline/event"]))

@@ -79,6 +79,15 @@ class ForeignFiles(FolderTest):
         self.train("checkpoint.folder=made/for/ck", "batch.seq_len=100000", expect=4)
         self.assertNotIn("made", self.files())
 
+    def test_a_run_that_is_refused_leaves_no_folder_of_its_model(self):
+        self.train("output.model=out", "batch.seq_len=100000", expect=4)
+        self.assertEqual(self.files(), ["deck.toml"])
+
+    def test_a_model_says_in_what_type_it_is(self):
+        for storage, name in (("f32", "float32"), ("f64", "float64"), ("bf16", "bfloat16"), ("f16", "float16")):
+            self.train(f"precision.storage={storage}", "output.model=out", "output.overwrite=true")
+            self.assertEqual(json.loads((self.folder / "out/config.json").read_text())["torch_dtype"], name)
+
     def test_they_stay_beside_a_model_that_is_replaced(self):
         self.put_note("out")
         (self.folder / "out/config.json").write_text("an old model")

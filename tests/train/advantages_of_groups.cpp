@@ -43,13 +43,14 @@ BOOST_AUTO_TEST_CASE(by_hand) {
 
 BOOST_AUTO_TEST_CASE(equal_rewards_teach_nothing) {
   for (const RewardScale scale : scales)
-    for (const std::int64_t size : {1, 3, 7}) {
+    for (const std::int64_t size : {1, 3, 7})
       // The mean of tenths is not a tenth.
-      const std::vector<double> rewards(static_cast<std::size_t>(3 * size), 0.1);
-      const auto result = group_advantages(rewards, size, scale);
-      for (const double advantage : result.advantages) BOOST_TEST(advantage == 0);
-      BOOST_TEST(result.equal_groups == 3);
-    }
+      for (const double reward : {0.1, -0.1}) {
+        const std::vector<double> rewards(static_cast<std::size_t>(3 * size), reward);
+        const auto result = group_advantages(rewards, size, scale);
+        for (const double advantage : result.advantages) BOOST_TEST(advantage == 0);
+        BOOST_TEST(result.equal_groups == 3);
+      }
 }
 
 BOOST_AUTO_TEST_CASE(rewards_that_are_missing) {

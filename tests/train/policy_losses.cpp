@@ -96,6 +96,15 @@ BOOST_AUTO_TEST_CASE(clipping_by_hand) {
   }
 }
 
+// Without room to change, a policy still learns from what it sampled itself.
+BOOST_AUTO_TEST_CASE(a_ratio_at_a_limit_is_not_clipped) {
+  for (const double advantage : {2.0, -2.0}) {
+    const auto result = policy_loss(one_token(1, advantage).operands(), {.epsilon_low = 0, .epsilon_high = 0});
+    BOOST_TEST(result.dlogp[0] == -advantage);
+    BOOST_TEST(result.statistics.clipped_low + result.statistics.clipped_high == 0);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(without_delta_no_ratio_is_too_large) {
   const auto result = policy_loss(one_token(40, -2).operands(), {});
   BOOST_TEST(result.loss == 80, close);

@@ -158,6 +158,28 @@ BOOST_AUTO_TEST_CASE(micro_batches_add_up) {
   }
 }
 
+// Sequences are chosen and rejected ones in turn, and so are the references.
+BOOST_AUTO_TEST_CASE(an_objective_makes_pairs_of_sequences) {
+  const std::vector<double> references{-3.5, -7.5, -6, -1};
+  const std::vector<PreferencePair> pairs{{.chosen = {-3, -3.5, 2}, .rejected = {-9, -7.5, 4}},
+                                          {.chosen = {-4, -6, 1}, .rejected = {-2, -1, 1}}};
+  const PreferenceLoss expected = preference_loss(pairs, {.beta = 0.3});
+  PreferenceObjective objective(references, {.beta = 0.3});
+  const ObjectiveShare first = objective(0, {.values = {-1, -2, -4, -1, -1, -3}, .offsets = {0, 2, 6}});
+  const ObjectiveShare second = objective(2, {.values = {-4, -2}, .offsets = {0, 1, 2}});
+  BOOST_TEST(first.loss + second.loss == expected.loss, close);
+  BOOST_TEST(first.dlogp.front() == expected.pairs[0].dchosen, close);
+  BOOST_TEST(first.dlogp.back() == expected.pairs[0].drejected, close);
+  BOOST_TEST(second.dlogp.front() == expected.pairs[1].dchosen, close);
+  BOOST_TEST(second.dlogp.back() == expected.pairs[1].drejected, close);
+  const PreferenceLoss& result = objective.result();
+  BOOST_TEST(result.loss == expected.loss, close);
+  BOOST_TEST(result.accuracy == expected.accuracy, close);
+  BOOST_TEST(result.margin == expected.margin, close);
+  BOOST_TEST(result.chosen_reward == expected.chosen_reward, close);
+  BOOST_TEST(result.rejected_reward == expected.rejected_reward, close);
+}
+
 BOOST_AUTO_TEST_CASE(a_batch_without_pairs) {
   const auto none = preference_loss({});
   BOOST_TEST(none.loss == 0);
