@@ -24,6 +24,11 @@ class Treemap(WithFile, WithPlots):
         self.assertAlmostEqual(tiles["forward/attention/(own)"], synthetic.BLOCKS["attention"] - 0.1)
         self.assertAlmostEqual(tiles["forward/(own)"], 1 - synthetic.ATTRIBUTED)
 
+    def test_the_longest_part_is_in_the_corner(self):
+        parts = [Node(name, seconds) for name, seconds in (("a", 1.0), ("b", 3.0), ("c", 2.0))]
+        corner = min(tiles_of(Node("", 6.0, parts)), key=lambda tile: (tile.x, tile.y))
+        self.assertEqual(corner.path, ("b",))
+
     def test_tiles_do_not_overlap(self):
         tiles = tiles_of(self.tree())
         for k, a in enumerate(tiles):

@@ -24,7 +24,7 @@ bool stops_early(const EarlyStopTable& table, const std::vector<EvaluationRecord
   for (const EvaluationRecord& e : evaluations) {
     ++without;
     // A loss that is not a number is no better loss.
-    if (e.loss < best - table.min_improvement || (std::isinf(best) && std::isfinite(e.loss))) {
+    if (e.loss < best - table.min_improvement) {
       best = e.loss;
       without = 0;
     }

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: MIT
+#include <fcntl.h>
+#include <unistd.h>
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <limits>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -40,6 +46,13 @@ std::vector<EvaluationRecord> evaluations(const std::vector<double>& losses) {
   return all;
 }
 
+std::string text_of(std::FILE* file) {
+  std::rewind(file);
+  std::string text;
+  for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) text += static_cast<char>(c);
+  return text;
+}
+
 std::string error_of(const auto& call) {
   try {
     call();
@@ -57,7 +70,7 @@ BOOST_AUTO_TEST_CASE(a_record_reads_back_to_the_same_bits) {
   CheckpointRecord record;
   record.run = {{"model", "a \"model\""}, {"data", "0123"}};
   record.settings = {{"optimizer.lr", "0.001"}};
-  record.state = {7, {5, 2, 1024.0, 3}, {1.0 / 3, 2.5}, {0.1, infinity, no_number}};
+  record.state = {7, {5, 2, 1024.0, 3}, {1.0 / 3, 2.5, -infinity}, {0.1, infinity, no_number}};
   record.history.steps = {step_record(0, 1.0 / 3, 0.1), step_record(1, no_number, infinity)};
   record.history.steps[1].figures = {{"margin", 1.0 / 3}, {"accuracy", no_number}};
   record.history.evaluations = {{2, 0.7, 1e-300}};
@@ -202,8 +215,45 @@ BOOST_AUTO_TEST_CASE(a_line_of_progress) {
   BOOST_TEST(progress_line(unknown, step, 20) ==
              "step 40/100  loss 2.3457  lr 3.33e-04  norm 0.812  skipped  50k tokens/s  1.50 GiB  ETA 20 min");
   BOOST_TEST(progress_line(unknown, step, 0).ends_with("skipped  1.50 GiB"));
+  BOOST_TEST(progress_line(unknown, step, 2.02).ends_with("ETA 3 min"));
+  BOOST_TEST(progress_line(unknown, step, 125).ends_with("ETA 2:05 h"));
+  step.loss_scale = 0.5;
+  BOOST_TEST(progress_line(unknown, step, 0).find("  scale 0.5  ") != std::string::npos);
   step.loss = step.gradient_norm = std::copysign(no_number, -1);
   BOOST_TEST(progress_line(unknown, step, 0).find("loss nan  lr 3.33e-04  norm nan") != std::string::npos);
+}
+
+// Between two lines of a log pass seconds; the last step has one in any case.
+BOOST_AUTO_TEST_CASE(a_log_ends_with_the_last_step) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> log(std::tmpfile(), &std::fclose);
+  Progress progress({3, 1000, 1, no_number, "0 B"}, log.get());
+  for (std::int64_t i = 0; i < 3; ++i) {
+    StepRecord step = step_record(i, 1, 1);
+    step.time = static_cast<double>(1 + i);
+    progress.step(step);
+  }
+  progress.finish();
+  progress.finish();
+  const std::string text = text_of(log.get());
+  BOOST_TEST(text.starts_with("step 1/3  "));
+  // 1 s, then a tenth of the way to 2 s, then to 3 s.
+  BOOST_TEST(
+      text.find("\nstep 3/3  loss 1.0000  lr 3.33e-04  norm 1  scale 65536  775.2 tokens/s  0 B  ETA 0 s\n") !=
+      std::string::npos);
+  BOOST_TEST(std::ranges::count(text, '\n') == 2);
+}
+
+BOOST_AUTO_TEST_CASE(a_terminal_has_a_bar) {
+  const int master = ::posix_openpt(O_RDWR | O_NOCTTY);
+  BOOST_TEST_REQUIRE((master >= 0 && ::grantpt(master) == 0 && ::unlockpt(master) == 0));
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> terminal(std::fopen(::ptsname(master), "w"),
+                                                                 &std::fclose);
+  Progress progress({4, 1000, 1, no_number, "0 B"}, terminal.get());
+  progress.step(step_record(1, 1, 1));
+  std::string text(4096, '\0');
+  text.resize(static_cast<std::size_t>(::read(master, text.data(), text.size())));
+  BOOST_TEST(text.starts_with("\r[==========          ] step 2/4  loss"));
+  ::close(master);
 }
 
 BOOST_AUTO_TEST_CASE(flop_of_a_token) {

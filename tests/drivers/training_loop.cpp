@@ -2,6 +2,7 @@
 #include "train/training_loop.hpp"
 
 #include <chrono>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -52,7 +53,7 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_knows_the_past) {
 }
 
 BOOST_AUTO_TEST_CASE(the_time_that_checkpoints_take_is_counted) {
-  save_every(4);
+  save_every(3);
   const TrainingEnd end = run();
   const double least = std::chrono::duration<double>(time_to_save).count();
   BOOST_TEST(end.checkpoints == 2);
@@ -77,11 +78,23 @@ BOOST_AUTO_TEST_CASE(losses_of_parts_are_weighted_with_their_targets) {
 
 BOOST_AUTO_TEST_CASE(an_evaluation_may_take_the_first_sequences_only) {
   evaluate_every(0);
-  deck.evaluation->sequences = 2;
   data.validation = std::make_unique<Numbers>(3);
   learner.by_name = true;
+  // More than there are are all.
+  for (const auto& [wanted, loss] : {std::pair{2, 2.0 / 3}, {5, 8.0 / 6}}) {
+    learner.steps = 0;
+    deck.evaluation->sequences = wanted;
+    run();
+    BOOST_TEST(numbers("evaluations/loss")[0] == loss);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(the_last_micro_batch_of_a_step_ends_with_the_step) {
+  deck.batch.sequences = 3;
   run();
-  BOOST_TEST(numbers("evaluations/loss")[0] == 2.0 / 3);
+  std::vector<std::int32_t> expected(18);
+  std::iota(expected.begin(), expected.end(), 0);
+  BOOST_TEST(learner.read == expected, boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(an_early_stop_ends_the_training_as_its_last_step_would) {
@@ -253,6 +266,49 @@ BOOST_AUTO_TEST_CASE(a_run_that_is_resumed_at_its_end_repeats_nothing) {
   history.samples.push_back({6, "a", "x"});
   run(std::move(history));
   BOOST_TEST(learner.log == "f");
+}
+
+BOOST_AUTO_TEST_CASE(a_low_temperature_writes_what_is_likeliest) {
+  deck.batch.seq_len = 40;
+  BOOST_TEST(texts_of_a_step({.prompts = {"a"}, .max_new_tokens = 20, .temperature = 0.01}).front() ==
+             std::string(20, 'x'));
+}
+
+// Each text, step and token has draws of its own.
+BOOST_AUTO_TEST_CASE(a_high_temperature_writes_anything) {
+  deck.batch.seq_len = 40;
+  learner.logits = only("xy", -1e9);
+  const SamplesTable table{.prompts = {"a", "a"}, .max_new_tokens = 30, .temperature = 1};
+  const auto texts = texts_of_a_step(table);
+  BOOST_TEST_REQUIRE(texts.size() == 2u);
+  for (const std::string& text : texts) {
+    BOOST_TEST(text.size() == 30u);
+    BOOST_TEST((std::ranges::count(text, 'x') > 5 && std::ranges::count(text, 'y') > 5), text);
+  }
+  BOOST_TEST(texts[0] != texts[1]);
+  --steps;
+  BOOST_TEST((texts_of_a_step(table) != texts));
+}
+
+BOOST_AUTO_TEST_CASE(a_logit_that_is_no_number_is_never_drawn) {
+  deck.batch.seq_len = 40;
+  learner.logits = only("xy", std::numeric_limits<double>::quiet_NaN());
+  const auto text = texts_of_a_step({.prompts = {"a"}, .max_new_tokens = 30, .temperature = 1}).front();
+  BOOST_TEST((std::ranges::count(text, 'x') > 5 && std::ranges::count(text, 'y') > 5), text);
+  learner.logits.assign(258, std::numeric_limits<double>::quiet_NaN());
+  BOOST_TEST(texts_of_a_step({.prompts = {"a"}, .max_new_tokens = 30, .temperature = 1}).front() == "");
+}
+
+BOOST_AUTO_TEST_CASE(a_text_ends_by_its_token_or_where_the_sequence_is_full) {
+  BOOST_TEST(texts_of_a_step({.prompts = {"a"}, .max_new_tokens = 30}).front() == "xx");
+  learner.logits[257] = 2;
+  BOOST_TEST(texts_of_a_step({.prompts = {"a"}, .max_new_tokens = 30}).front() == "");
+  learner.logits = only("\xE2");
+  BOOST_TEST(texts_of_a_step({.prompts = {"a"}, .max_new_tokens = 1}).front() == "\xEF\xBF\xBD");
+  BOOST_CHECK_EXCEPTION(write_every(0, {.prompts = {"abc"}}), NotSupported, [](const NotSupported& error) {
+    return std::string(error.what()) ==
+           "samples.prompts[0] has 4 tokens, but batch.seq_len = 4 leaves no room to continue it";
+  });
 }
 
 BOOST_AUTO_TEST_CASE(a_checkpoint_that_cannot_be_written_ends_the_run) {

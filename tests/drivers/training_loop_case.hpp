@@ -50,6 +50,13 @@ class Numbers final : public SequenceSource {
   std::int64_t m_size, m_together, m_first;
 };
 
+// Logits of the tokens of bytes: 1 of these letters, `others` of the others.
+inline std::vector<double> only(const std::string& letters, double others = 0) {
+  std::vector<double> logits(258, others);
+  for (const char letter : letters) logits[static_cast<unsigned char>(letter)] = 1;
+  return logits;
+}
+
 // Learns nothing, and writes down what it is asked to do: a step by its number; e, t, c with the steps done before an
 // evaluation, a token of a text, a checkpoint; f for the end of the last checkpoint.
 class Diary final : public Learner {
@@ -62,7 +69,8 @@ class Diary final : public Learner {
   std::int64_t skips = -1;                                           // this step
   std::int64_t diverges = std::numeric_limits<std::int64_t>::max();  // from this step on
   bool disk_is_full = false;
-  bool by_name = false;  // whether the loss of a sequence is its number
+  bool by_name = false;                    // whether the loss of a sequence is its number
+  std::vector<double> logits = only("x");  // of the next token of any text
 
   StepReport step(std::span<const TokenSequence> sequences, const Objective& objective) override {
     LogProbabilities logp;
@@ -114,8 +122,6 @@ class Diary final : public Learner {
   }
   Logits logits_after(std::span<const std::vector<std::int32_t>> texts) override {
     note(fmt::format("t{}", steps));
-    std::vector<double> logits(258);
-    logits['x'] = 1;
     return std::vector(texts.size(), logits);
   }
   void save_checkpoint(const std::string& text, CheckpointColumns columns) override {
@@ -150,6 +156,16 @@ class Diary final : public Learner {
   std::size_t m_evaluations = 0;
 };
 
+// What a run knows of `steps` steps before it.
+inline TrainingHistory past(std::int64_t steps) {
+  TrainingHistory history;
+  for (std::int64_t i = 0; i < steps; ++i) {
+    history.steps.emplace_back();
+    history.steps.back().step = i;
+  }
+  return history;
+}
+
 /// A training of six steps of two sequences.
 struct LoopCase {
   LoopCase() {
@@ -165,11 +181,9 @@ struct LoopCase {
   }
   void evaluate_every(std::int64_t steps) { deck.evaluation = {.every_steps = steps}; }
   void save_every(std::int64_t steps) { deck.checkpoint = {.folder = "nowhere", .every_steps = steps}; }
-  void write_every(std::int64_t steps) {
-    deck.samples.emplace();
+  void write_every(std::int64_t steps, SamplesTable table = {.prompts = {"a"}, .max_new_tokens = 1}) {
+    deck.samples = std::move(table);
     deck.samples->every_steps = steps;
-    deck.samples->prompts = {"a"};
-    deck.samples->max_new_tokens = 1;
     LanguageModelTable model;
     model.vocab_size = 258;
     encoder =
@@ -215,6 +229,14 @@ struct LoopCase {
     return learner.steps == stop_after || (!stop_at.empty() && learner.log.ends_with(stop_at));
   }
 
+  // What the only step writes.
+  std::vector<std::string> texts_of_a_step(const SamplesTable& table) {
+    write_every(0, table);
+    learner.steps = steps - 1;
+    run(past(steps - 1));
+    return Hdf5Reader(directory / "run.h5").texts("samples/text");
+  }
+
   std::vector<double> numbers(const std::string& column) const {
     return Hdf5Reader(directory / "run.h5").numbers(column);
   }
@@ -233,16 +255,6 @@ struct LoopCase {
   std::string stop_at;  // after this part of the diary
   std::vector<std::int64_t> profiled;
 };
-
-// What a run knows of `steps` steps before it.
-inline TrainingHistory past(std::int64_t steps) {
-  TrainingHistory history;
-  for (std::int64_t i = 0; i < steps; ++i) {
-    history.steps.emplace_back();
-    history.steps.back().step = i;
-  }
-  return history;
-}
 
 using Doubles = std::vector<double>;
 

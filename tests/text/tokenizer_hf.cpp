@@ -80,16 +80,18 @@ BOOST_AUTO_TEST_CASE(patterns_split_before_merging) {
                                     R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":false}]})";
     return open_json(json.text());
   };
-  const auto split = [&](const std::string& pattern, const std::string& behaviour) {
+  const auto split = [&](const std::string& pattern, const std::string& behaviour, bool invert = false) {
     return with(R"({"type":"Split","pattern":{"Regex":)" + json_text(pattern) + R"(},"behavior":")" +
-                behaviour + R"(","invert":false},)");
+                behaviour + R"(","invert":)" + (invert ? "true" : "false") + "},");
   };
   BOOST_TEST(with("")->encode("1234 1\n1") == (Ids{258, 259, 260}));
   BOOST_TEST(split(R"(\p{N}{1,3})", "Isolated")->encode("1234") == (Ids{257, '4'}));
   BOOST_TEST(split(R"(\s)", "MergedWithNext")->encode("1234 1") == (Ids{258, 259}));
   BOOST_TEST(split(R"(\s)", "MergedWithPrevious")->encode("1234 1") == (Ids{258, ' ', '1'}));
   BOOST_TEST(split(R"(\s)", "Removed")->encode("1234 1") == (Ids{258, '1'}));
+  BOOST_TEST(split(R"(\s)", "Removed", true)->encode("1234 1") == Ids{' '});
   BOOST_TEST(split("2", "MergedWithPrevious")->encode("1234") == (Ids{256, '3', '4'}));
+  BOOST_TEST(split("[23]", "MergedWithPrevious")->encode("1234") == (Ids{256, '3', '4'}));
   // U+180E is white space to PCRE2, but not to Unicode.
   BOOST_TEST(split(R"(\s)", "Removed")->encode("1\xE1\xA0\x8E\x32") == (Ids{'1', 0xE1, 0xA0, 0x8E, '2'}));
   BOOST_TEST(split("[12]", "Contiguous")->encode("1234") == (Ids{256, '3', '4'}));
@@ -101,6 +103,30 @@ BOOST_AUTO_TEST_CASE(patterns_split_before_merging) {
              "1x\xC3\xA9 2");
 }
 
+BOOST_AUTO_TEST_CASE(byte_level_puts_a_space_before_the_text_and_splits_it_unless_it_says_otherwise) {
+  TokenizerJson json = byte_level({"a" + byte_letter(' ')});
+  json.merges = R"([["a",")" + byte_letter(' ') + R"("]])";
+  const auto with = [&](const std::string& options) {
+    json.members["pre_tokenizer"] = R"({"type":"ByteLevel")" + options + "}";
+    return open_json(json.text());
+  };
+  BOOST_TEST(with("")->encode("a b") == (Ids{' ', 'a', ' ', 'b'}));
+  BOOST_TEST(with("")->encode(" a b") == (Ids{' ', 'a', ' ', 'b'}));
+  BOOST_TEST(with(R"(,"add_prefix_space":false)")->encode("a b") == (Ids{'a', ' ', 'b'}));
+  BOOST_TEST(with(R"(,"use_regex":false)")->encode("a b") == (Ids{' ', 256, 'b'}));
+}
+
+BOOST_AUTO_TEST_CASE(a_space_begins_a_word_unless_metaspace_says_otherwise) {
+  TokenizerJson json{{"<unk>", space, "a", space + "a", "a" + space},
+                     R"([["a",")" + space + R"("],[")" + space + R"(","a"]])",
+                     R"(,"unk_token":"<unk>")",
+                     {}};
+  for (const auto& [option, ids] : {std::pair{"", Ids{3, 3}}, {R"(,"split":false)", Ids{1, 4, 2}}}) {
+    json.members["pre_tokenizer"] = R"({"type":"Metaspace","replacement":")" + space + "\"" + option + "}";
+    BOOST_TEST(open_json(json.text())->encode("a a") == ids, option);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(bytes_stand_in_for_unknown_characters) {
   const auto hf = open_json(llama2("").text());
   BOOST_TEST(hf->adds_bos());
@@ -108,12 +134,20 @@ BOOST_AUTO_TEST_CASE(bytes_stand_in_for_unknown_characters) {
   BOOST_TEST(hf->encode("ab a") == (Ids{10, 8}));
   BOOST_TEST(hf->encode(" a") == (Ids{5, 8}));
   BOOST_TEST(hf->encode("a\xC3\xA9") == (Ids{8, 3, 4}));
+  BOOST_TEST(hf->encode("a\xC3\xA8") == (Ids{8, 0}));  // of which one byte is not there
+  BOOST_TEST(hf->encode("").empty());
   BOOST_TEST(hf->encode("axx") == (Ids{8, 0, 0}));
   BOOST_TEST(open_json(llama2(R"(,"fuse_unk":true)").text())->encode("axx") == (Ids{8, 0}));
   BOOST_TEST(hf->decode(Ids{1, 10, 8}) == "ab a");
   BOOST_TEST(hf->decode(Ids{5, 8, 3, 4}) == " a\xC3\xA9");
   BOOST_TEST(hf->decode(Ids{3}) == "\xEF\xBF\xBD");
   BOOST_TEST(hf->encode_with_special("<s>a") == (Ids{1, 8}));
+}
+
+// A character that is spelled like the unknown token is not unknown.
+BOOST_AUTO_TEST_CASE(unknown_characters_are_fused_with_each_other_alone) {
+  const TokenizerJson json{{"?", "a"}, "[]", R"(,"unk_token":"?","fuse_unk":true)", {}};
+  BOOST_TEST(open_json(json.text())->encode("?xya") == (Ids{0, 0, 1}));
 }
 
 BOOST_AUTO_TEST_CASE(special_tokens_are_found_before_the_text_is_normalised) {
@@ -137,17 +171,22 @@ BOOST_AUTO_TEST_CASE(added_tokens_are_normalised_like_the_text_in_which_they_are
 }
 
 BOOST_AUTO_TEST_CASE(a_space_is_put_before_the_text_as_the_scheme_says) {
-  const std::map<std::string, Ids> expected{{"always", {3, 4, 3}}, {"first", {3, 4, 2}}, {"never", {2, 4, 2}}};
+  // Older files have another key for it.
+  const std::map<std::string, Ids> expected{
+      {R"("prepend_scheme":"always")", {3, 4, 3}}, {R"("prepend_scheme":"first")", {3, 4, 2}},
+      {R"("prepend_scheme":"never")", {2, 4, 2}},  {R"("add_prefix_space":true)", {3, 4, 3}},
+      {R"("add_prefix_space":false)", {2, 4, 2}},  {R"("split":true)", {3, 4, 3}}};
   for (const auto& [scheme, ids] : expected) {
     TokenizerJson json{{"<unk>", space, "a", space + "a", "<s>"},
                        R"([[")" + space + R"(","a"]])",
                        R"(,"unk_token":"<unk>")",
                        {}};
-    json.members["pre_tokenizer"] =
-        R"({"type":"Metaspace","replacement":")" + space + R"(","prepend_scheme":")" + scheme + "\"}";
+    json.members["pre_tokenizer"] = R"({"type":"Metaspace","replacement":")" + space + R"(",)" + scheme + "}";
     json.members["decoder"] = json.members["pre_tokenizer"];
     json.members["added_tokens"] = R"([{"id":4,"content":"<s>","special":true}])";
-    BOOST_TEST(open_json(json.text())->encode_with_special("a<s>a") == ids, scheme);
+    const auto hf = open_json(json.text());
+    BOOST_TEST(hf->encode_with_special("a<s>a") == ids, scheme);
+    BOOST_TEST(hf->decode(Ids{3}) == (ids.front() == 2 ? " a" : "a"), scheme);
   }
 }
 
@@ -165,7 +204,9 @@ BOOST_AUTO_TEST_CASE(added_tokens_are_found_as_they_are_spelled) {
   BOOST_TEST(hf->encode_with_special("<|x|>y") == Ids{257});  // the longest
   BOOST_TEST(hf->encode("<|x|>y") == Ids{257});
   BOOST_TEST(hf->encode("word swords word!") == (Ids{258, ' ', 's', 'w', 'o', 'r', 'd', 's', ' ', 258, '!'}));
+  BOOST_TEST(hf->encode("words") == (Ids{'w', 'o', 'r', 'd', 's'}));
   BOOST_TEST(hf->encode("a  rr\nb") == (Ids{'a', 259, 'b'}));
+  BOOST_TEST(hf->encode("rr ") == Ids{259});
   BOOST_TEST(hf->encode_with_special("<|new|>") == Ids{300});
   BOOST_TEST(hf->decode(Ids{256, 257, 300, 290, 259}) == "<|x|>yrr");
   BOOST_TEST(hf->piece(290) == "");
