@@ -168,8 +168,9 @@ function(kformer_add_first_contact)
       COMMAND ${Python3_EXECUTABLE} ${script} ${program} ${architectures}
       DEPENDS ${script} ${sources} ${kernels}
       COMMENT "Building kformer_first_contact with nvcc alone")
-    add_custom_target(kformer_first_contact ALL DEPENDS ${program})
-    add_dependencies(kformer-tests kformer_first_contact)
+    # Ninja has a rule of the target's name in this folder, too, which must not be the program.
+    add_custom_target(build-first-contact ALL DEPENDS ${program})
+    add_dependencies(kformer-tests build-first-contact)
   else()
     set(program kformer_first_contact)
     add_executable(kformer_first_contact ${sources} $<TARGET_OBJECTS:kformer_emulated_kernels>)
