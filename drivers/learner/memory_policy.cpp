@@ -106,13 +106,18 @@ double micro_batch_seconds(const LearnerTask& task, const MachineRates& rates) {
   const LayerShape shape = task.trainer.shape;
   const bool causal = task.trainer.layer.causal;
   const double layer = layer_flops(config, shape, false, causal) + layer_flops(config, shape, true, causal);
-  const double logits = 6 * static_cast<double>(shape.rows()) * static_cast<double>(config.hidden_size) *
-                        static_cast<double>(config.vocab_size);
   const LayerOptions& options = task.trainer.layer;
+  const double words = static_cast<double>(config.hidden_size) * static_cast<double>(config.vocab_size),
+               embeddings = config.tie_word_embeddings ? words : 2 * words,
+               matrices = static_cast<double>(config.model_parameter_count()) - embeddings;
+  double operations =
+      static_cast<double>(config.num_hidden_layers) * layer + 6 * static_cast<double>(shape.rows()) * words;
+  // Frozen matrices have no gradients.
+  if (options.lora.any()) operations -= 2 * static_cast<double>(shape.rows()) * (matrices + words);
   const auto& stages = task.trainer.pipeline.ranks;
   const double ranks = (options.tensor ? options.tensor->size() : 1) *
                        (options.context ? options.context->size() : 1) * (stages ? stages->ranks()->size() : 1);
-  return (static_cast<double>(config.num_hidden_layers) * layer + logits) / (rates.flops * ranks);
+  return operations / (rates.flops * ranks);
 }
 
 std::string schedule_text(const RecomputeSchedule& schedule) {

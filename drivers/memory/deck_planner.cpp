@@ -196,6 +196,7 @@ class DeckPlanner final : public MemoryPlanner {
                              .trained = m_deck.adapter ? adapter_parameter_count(m_config, m_lora)
                                                        : m_config.model_parameter_count(),
                              .whole = whole_adapter_parameter_count(m_config, m_lora),
+                             .lora = m_lora,
                              .shape = task.trainer.shape,
                              .micro_batches = shares.each(),
                              .dtype = task.dtype,

@@ -8,6 +8,21 @@
 
 namespace kformer::drivers {
 
+namespace {
+
+// Of a part, by operations for a token: 2 for each parameter of a product. The gradients of states take what forward takes, and
+// those of weights as much, or with adapters what these do; with magnitudes, each product once more.
+PipelineTimes times_of(const GridTask& task, double seconds) {
+  const auto model = static_cast<double>(task.config.model_parameter_count()),
+             adapters = task.lora.any() ? static_cast<double>(task.trained) : 0;
+  const double states = model + adapters;
+  const double weights = !task.lora.any() ? model : adapters + (task.lora.magnitudes ? model : 0);
+  const double unit = seconds / (2 * states + weights);
+  return {.forward = unit * states, .backward = unit * states, .weights = unit * weights};
+}
+
+}  // namespace
+
 StepBytes bytes_of_step(const GridTask& task) {
   const PlanParallelTable& g = task.grid;
   const LlamaConfig& c = task.config;
@@ -21,7 +36,9 @@ StepBytes bytes_of_step(const GridTask& task) {
   const double half_sum = states * (tensor - 1) / tensor;
   StepBytes bytes;
   const double again = task.recomputes ? 1 : 0;
-  const double of_layer = g.sequence ? 10 + 3 * again : 8 + 2 * again;
+  // The gradients of weights that are put off gather the tokens of their operands anew.
+  const double put_off = g.pipeline > 1 && splits_backward(g.schedule) ? 2 : 0;
+  const double of_layer = g.sequence ? 10 + put_off + 3 * again : 8 + 2 * again;
   bytes.tensor = batches * (layers * of_layer + 4 / stages) * half_sum;
   // In a ring the gradients of keys and values travel in the type of the gradients of weights.
   const double of_pairs =
@@ -52,11 +69,11 @@ StepSeconds seconds_of_step(const GridTask& task, double micro_batch_seconds, co
   const StepBytes bytes = bytes_of_step(task);
   StepSeconds seconds;
   seconds.compute = static_cast<double>(task.micro_batches) * micro_batch_seconds;
-  // Backward takes twice as long as forward, and half of it is for the weights.
-  const double third = micro_batch_seconds / (3 * static_cast<double>(g.parts));
   const PipelineShape pipeline{g.schedule, static_cast<int>(g.pipeline), static_cast<int>(g.parts)};
   if (g.pipeline > 1)
-    seconds.idle = pipeline_makespan(pipeline, task.micro_batches, {third, third, third}) - seconds.compute;
+    seconds.idle = pipeline_makespan(pipeline, task.micro_batches,
+                                     times_of(task, micro_batch_seconds / static_cast<double>(g.parts))) -
+                   seconds.compute;
   // Neighbours along the axes come in this order.
   std::int64_t reach = 1;
   for (const auto& [ranks, sent] : {std::pair{g.tensor, bytes.tensor},

@@ -15,6 +15,7 @@ struct GridTask {
   LlamaConfig config;              ///< of the whole model
   std::int64_t trained = 0;        ///< parameters that learn
   std::int64_t whole = 0;          ///< of these, adapters that all ranks have which divide the model
+  LoraConfig lora{};               ///< adapters, which then alone learn
   LayerShape shape{};              ///< of a micro-batch
   std::int64_t micro_batches = 1;  ///< of each model in a step
   DType dtype = DType::f32;        ///< of weights and activations
