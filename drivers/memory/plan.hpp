@@ -17,7 +17,7 @@ namespace kformer::drivers {
 struct PlannedCase {
   MemoryCase point;                      ///< the case
   MemoryForecast forecast;               ///< what it takes
-  std::optional<std::size_t> available;  ///< available bytes; empty if the system does not report them
+  std::optional<std::size_t> available;  ///< bytes it may have; empty if the system does not report them
   std::int64_t largest_context = -1;     ///< largest context that fits; −1 if unknown
   std::int64_t largest_batch = -1;       ///< largest batch that fits; −1 if unknown
   std::string unsupported;               ///< why it cannot run, if so

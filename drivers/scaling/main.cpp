@@ -142,7 +142,9 @@ Report report_of(const std::vector<ScalingCase>& cases, ReportFormat format) {
 
 int run_grids(const ScalingDeck& deck, const std::string& space, ReportFormat format, ResultFile& file,
               Ranks& ranks, NoiseWatch& noise) {
-  const std::size_t scratch = reserve_scratch(space, scratch_per_thread(llama_config(*deck.model), false));
+  const std::size_t per_thread = scratch_per_thread(llama_config(*deck.model), false);
+  require_scratch(forecast_scratch(space, per_thread), ranks.free_memory(space));
+  const std::size_t scratch = reserve_scratch(space, per_thread);
   const StopRequest stop(deck.run.walltime_s);
   const std::vector<ScalingCase> cases = cases_of(deck);
   std::FILE* log = log_beside(format);

@@ -14,6 +14,7 @@
 #include "app/stop.hpp"
 #include "kformer/core/error.hpp"
 #include "measure/allocation_witness.hpp"
+#include "measure/memory_available.hpp"
 #include "sweep/check_kernels.hpp"
 #include "sweep/measurement_report.hpp"
 #include "sweep/measurement_tables.hpp"
@@ -26,7 +27,9 @@ namespace {
 std::size_t reserve_scratch_of(const CaseLoop& loop) {
   std::set<std::string> spaces;
   for (const std::string& space : loop.spaces) spaces.insert({space, reference_space(space)});
-  std::size_t bytes = 0;
+  std::size_t needed = 0, bytes = 0;
+  for (const std::string& space : spaces) needed += forecast_scratch(space, loop.scratch_per_thread);
+  require_scratch(needed, measure::host_memory_available());
   for (const std::string& space : spaces) bytes += reserve_scratch(space, loop.scratch_per_thread);
   return bytes;
 }

@@ -391,11 +391,7 @@ std::size_t TrainingPlan::scratch_per_thread() const {
 
 std::optional<std::size_t> memory_limit(const TrainDeck& deck, std::optional<std::size_t> free,
                                         std::size_t scratch) {
-  if (free && *free < scratch)
-    throw OutOfMemory(fmt::format(
-        "kformer-train: the kernels need {} of scratch memory, but only {} is available; set a smaller "
-        "run.threads",
-        format_bytes(scratch), format_bytes(*free)));
+  require_scratch(scratch, free);
   if (free) *free -= scratch;
   const std::optional<std::size_t> budget = deck.memory.budget_bytes();
   return budget && free ? std::min(*budget, *free) : budget ? budget : free;

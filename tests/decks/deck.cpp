@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "decks/engine/deck_keys.hpp"
 #include "layer_decks.hpp"
 
 namespace {
@@ -383,6 +384,34 @@ BOOST_AUTO_TEST_CASE(placeholders_of_the_output_file) {
       "    1 | output.file={rank}.h5\n"
       "      |             ^~~~~~~~~");
   BOOST_TEST(contains(faults(good, {"output.file=''"}), "'output.file' must not be empty"));
+}
+
+// A resolved deck breaks them.
+BOOST_AUTO_TEST_CASE(long_lists_are_compared_to_their_last_value) {
+  const auto keys_to = [&](int last) {
+    std::string lengths = "[";
+    for (int i = 1000; i < 1299; ++i) lengths += std::to_string(i) + ", ";
+    return kformer::keys_of(
+        load(good, {"sweep.seq_len=" + lengths + std::to_string(last) + "]"}).record.resolved);
+  };
+  const auto keys = keys_to(2000);
+  BOOST_TEST(!kformer::difference_of(keys, keys_to(2000)));
+  const auto difference = kformer::difference_of(keys, keys_to(2001));
+  BOOST_TEST_REQUIRE(difference.has_value());
+  BOOST_TEST(difference->key == "sweep.seq_len");
+  BOOST_TEST(difference->value.starts_with("[1000, 1001, "));
+  BOOST_TEST(difference->value.ends_with(", 1298, 2000]"));
+  BOOST_TEST(difference->other.ends_with(", 1298, 2001]"));
+}
+
+// Whatever they look like: headings, keys, commas at ends.
+BOOST_AUTO_TEST_CASE(texts_in_long_lists_are_no_keys) {
+  const std::string x(990, 'x');
+  const auto keys =
+      kformer::keys_of("[a]\nb = [\"" + x + "\",\n\"[c] d = 1,\",\n[1, 2]]\ne = \",\"\nf = 2\n[g]\nh = 3\n");
+  const kformer::DeckKeys expected{
+      {"a.b", "[\"" + x + "\", \"[c] d = 1,\", [1, 2]]"}, {"a.e", "\",\""}, {"a.f", "2"}, {"g.h", "3"}};
+  BOOST_TEST((keys == expected));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -62,13 +62,16 @@ class CommandLine(driver_case.CommandLine, MemoryTest):
         dense = [("generate", "same"), ("train", "same")]
         self.assertEqual(purposes(), sorted([*dense, ("generate", "q8_0"), ("generate", "q4_0")]))
         self.assertEqual(purposes("sweep.recompute=auto"), purposes())
-        self.assertEqual(purposes("sweep.weights=same"), dense)
+        for same in ("sweep.weights=same", 'sweep.weights=["same"]', 'sweep . weights = [ "same", ]', "sweep={weights='same'}"):
+            self.assertEqual(purposes(same), dense, same)
         self.assertEqual(purposes("sweep.weights=nf4", "sweep.purpose=generate"), [("generate", "nf4")])
         self.assertEqual(purposes("sweep.weights=nf4"), [("generate", "nf4")])
         self.assertEqual(purposes("sweep.purpose=train"), [("train", "same")])
-        both = ("--set", "sweep.purpose=train", "--set", "sweep.weights=nf4")
-        self.assertIn("add [adapter]", self.run_driver("smollm2-135m", "--dry-run", *both, expect=3).stderr)
-        self.assertEqual(purposes("adapter.rank=8", "sweep.weights=q4_0"), [("generate", "q4_0"), ("train", "q4_0")])
+        for both in (("sweep.purpose=train", "sweep.weights=nf4"), ('sweep.purpose = "train"', 'sweep.weights = ["nf4"]')):
+            call = self.run_driver("smollm2-135m", "--dry-run", *(word for one in both for word in ("--set", one)), expect=3)
+            self.assertIn("add [adapter]", call.stderr)
+        for rank in ("adapter.rank=8", " adapter.rank = 8", "adapter={rank=8}"):
+            self.assertEqual(purposes(rank, "sweep.weights=q4_0"), [("generate", "q4_0"), ("train", "q4_0")], rank)
 
     def test_sentences_fit_a_terminal_and_are_whole_in_a_log(self):
         call = ["llama-3.1-8b", "--set", "memory.budget=80GB", "-o"]
@@ -409,6 +412,14 @@ max_position_embeddings = 1024
         self.assertGreater(plan["predicted_bytes"], 1000)
         self.assertIn("nothing fits; the least is auto", text)
         self.assertIn("not counted: ", text)
+
+    def test_a_budget_replaces_what_is_free_and_a_device_limits_it(self):
+        many = 1 << 50  # more than any machine has
+        for budget, device, expected in ((many, 0, many), (0, many, many), (many, 1000, 1000), (1000, many, 1000)):
+            with self.subTest(budget=budget, device=device):
+                given = ["--set", f'memory.budget="{budget}"'] if budget else []
+                plan = self.forecast("f32", "none", *given, "--set", f"plan.device_bytes={device}")[0]
+                self.assertEqual(plan["available_bytes"], expected)
 
     def test_ranks_divide_recomputation_as_they_divide_the_rest(self):
         (self.folder / "plan.toml").write_text(f'schema = 1\nkind = "memory_plan"\n[model]{self.MODEL}[sweep]\npurpose = "train"\n'

@@ -80,11 +80,11 @@ class MemoryLimits(DriverTest):
         self.assertRegex(done.stdout, r"the case needs [\d.]+ GiB, but only ([\d.]+ MiB|1\.[0-5]\d* GiB) is available")
 
     def refused(self, mebibytes, program, threads, *arguments):
-        """What a dry run of so many threads, with small stacks, says when it lacks memory."""
+        """What a run of so many threads, with small stacks, says when it lacks memory."""
         def run(mebibytes, program, *arguments):
-            return self.run_limited(mebibytes, program, "--dry-run", f"--kokkos-num-threads={threads}", *arguments,
+            return self.run_limited(mebibytes, program, "--set", f"run.threads={threads}", *arguments,
                                     OMP_STACKSIZE="1M", OMP_WAIT_POLICY="passive")
-        if f"scratch    {4 * threads}.00 MiB" not in run(4096, GENERATE, DECKS[GENERATE]).stdout:
+        if f"scratch    {4 * threads}.00 MiB" not in run(4096, GENERATE, "--dry-run", DECKS[GENERATE]).stdout:
             self.skipTest("this build has no threads with scratch memory")
         done = run(mebibytes, program, *arguments)
         self.assertEqual(done.returncode, 6, done.stdout + done.stderr)
@@ -92,10 +92,15 @@ class MemoryLimits(DriverTest):
 
     def test_scratch_memory_of_kernels_must_be_free_too(self):
         # 4 MiB for each thread; the models need less than 1 MiB.
-        self.assertRegex(self.refused(600, GENERATE, 64, DECKS[GENERATE]),
+        self.assertRegex(self.refused(600, GENERATE, 64, "--dry-run", DECKS[GENERATE]),
                          r"the run needs 256\.\d+ MiB, of which 256\.00 MiB are scratch memory of kernels, but only \d")
-        self.assertRegex(self.refused(600, TRAIN, 64, DECKS[TRAIN]),
-                         r"the kernels need 256\.00 MiB of scratch memory, but only \d\S+ MiB is available")
+        lack = re.compile(r"^error: the kernels need 256\.00 MiB of scratch memory, but only \d\S+ MiB is available; "
+                          r"set a smaller run\.threads$", re.M)
+        self.assertRegex(self.refused(600, TRAIN, 64, "--dry-run", DECKS[TRAIN]), lack)
+        for program in (LAYER, ATTENTION, SCALING):
+            with self.subTest(program=program):
+                self.assertRegex(self.refused(600, program, 64, DECKS[program], *self.few(program)), lack)
+                self.assertEqual(self.files(), [])
 
     def test_a_training_may_have_what_scratch_memory_leaves(self):
         deck = self.folder / "wide.toml"
@@ -122,7 +127,7 @@ steps = 1
 """)
         limits = []
         for head_dim in (256, 258):  # above 256 twice as much
-            text = self.refused(1000, TRAIN, 16, deck, "--set", f"model.head_dim={head_dim}")
+            text = self.refused(1000, TRAIN, 16, "--dry-run", deck, "--set", f"model.head_dim={head_dim}")
             limits.append(float(re.search(r"training needs .* but the limit is (\d\S+) MiB", text)[1]))
         self.assertAlmostEqual(limits[0] - limits[1], 64, delta=1)
 

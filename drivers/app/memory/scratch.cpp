@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "kformer/core/error.hpp"
 #include "kformer/memory/booked_scratch.hpp"
 #include "kformer/memory/format_bytes.hpp"
 #include "measure/spaces.hpp"
@@ -49,6 +50,13 @@ std::size_t scratch_per_thread(const LlamaConfig& config, bool quantized) {
 
 std::size_t forecast_scratch(const std::string& space, std::size_t per_thread) {
   return book(space, per_thread, Ledger::Mode::count);
+}
+
+void require_scratch(std::size_t bytes, const std::optional<std::size_t>& available) {
+  if (!available || bytes <= *available) return;
+  throw OutOfMemory(
+      fmt::format("the kernels need {} of scratch memory, but only {} is available; set a smaller run.threads",
+                  format_bytes(bytes), format_bytes(*available)));
 }
 
 std::size_t reserve_scratch(const std::string& space, std::size_t per_thread) {

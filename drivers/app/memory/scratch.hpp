@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "kformer/io/result_table.hpp"
@@ -29,6 +30,12 @@ std::size_t scratch_per_thread(const LlamaConfig& config, bool quantized);
 
 /// Bytes that `reserve_scratch` would reserve.
 std::size_t forecast_scratch(const std::string& space, std::size_t per_thread);
+
+/// Call it before `reserve_scratch`: Kokkos itself only says that an allocation failed.
+/// \param bytes     that would be reserved
+/// \param available bytes that are free; nothing: unknown
+/// \throws OutOfMemory if not so many are free; the sentence names run.threads
+void require_scratch(std::size_t bytes, const std::optional<std::size_t>& available);
 
 /// Reserves scratch memory of the default instance of the space of that name, for as long as the process lives: at
 /// most what Kokkos gives a team, and nothing on devices.

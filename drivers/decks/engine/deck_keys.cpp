@@ -11,15 +11,19 @@ DeckKeys keys_of(const std::string& resolved) {
   DeckKeys keys;
   std::map<std::string, int> tables;
   std::string table;
+  std::string* value = nullptr;  // of the last key
   std::istringstream lines(resolved);
   for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("[[")) {
+    if (value != nullptr && value->ends_with(',')) {
+      *value += ' ' + line;  // a long list
+    } else if (line.starts_with("[[")) {
       const std::string name = line.substr(2, line.find(']') - 2);
       table = fmt::format("{}[{}].", name, tables[name]++);
     } else if (line.starts_with('[')) {
       table = line.substr(1, line.find(']') - 1) + '.';
     } else if (const std::size_t equals = line.find(" = "); equals != std::string::npos) {
-      keys[table + line.substr(0, equals)] = line.substr(equals + 3);
+      value = &keys[table + line.substr(0, equals)];
+      *value = line.substr(equals + 3);
     }
   }
   return keys;

@@ -7,7 +7,8 @@
 
 namespace kformer {
 
-/// The values of a resolved deck, which has one key in a line, by names such as `batch.seq_len` and `reward[0].kind`.
+/// The values of a resolved deck by names such as `batch.seq_len` and `reward[0].kind`. Each key begins a line there, and a
+/// long list goes on in the next one after a comma.
 using DeckKeys = std::map<std::string, std::string>;
 
 /// The keys of a resolved deck.

@@ -4,9 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <sstream>
 #include <system_error>
+#include <utility>
+#include <variant>
 
+#include "decks/engine/parse.hpp"
 #include "decks/engine/writer.hpp"
 #include "decks/language_model_schema.hpp"
 #include "decks/layer_schema.hpp"
@@ -22,7 +27,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using Impl::schema::Array;
+using Impl::schema::Entry;
+using Impl::schema::SourceText;
+using Impl::schema::Table;
 using Impl::schema::toml_text;
+using Impl::schema::Value;
 
 // Of an unlisted model; published ones know theirs.
 constexpr std::int64_t usual_context = 4096;
@@ -71,23 +81,38 @@ std::string deck_head(const char* kind, const std::string& name) {
       toml_text(name));
 }
 
-// The value of the last override of a key; empty without one.
-std::string override_of(const std::vector<std::string>& overrides, const std::string& key) {
-  std::string value;
-  for (const std::string& text : overrides)
-    if (text.starts_with(key + "=")) value = text.substr(key.size() + 1);
-  return value;
+// What overrides set. Those with faults are left out here and refused with the deck.
+Table table_of(const std::vector<std::string>& overrides) {
+  Table table;
+  for (const std::string& text : overrides) {
+    Impl::schema::Diagnostics faults;
+    const auto source = std::make_shared<SourceText>(SourceText{"--set", {}, text});
+    if (auto one = Impl::schema::parse_override(source, faults)) merge(table, std::move(*one));
+  }
+  return table;
+}
+
+// The one value of an axis of [sweep], or the values of its list; nothing if the axis is not set.
+std::optional<std::vector<std::string>> axis_of(const Table& overrides, const std::string& axis) {
+  const Entry* entry = Impl::schema::find_path(overrides, {"sweep", axis});
+  if (entry == nullptr) return {};
+  std::vector<std::string> words;
+  const auto add = [&](const Value& value) {
+    if (const auto* word = std::get_if<std::string>(&value.data)) words.push_back(*word);
+  };
+  add(entry->value);
+  if (const auto* list = std::get_if<Array>(&entry->value.data)) std::ranges::for_each(*list, add);
+  return words;
 }
 
 // Training cannot change quantised weights, but adapters can learn beside them. Who names purposes and weights decides.
 std::string exclusion_of(const std::vector<std::string>& overrides) {
-  const std::string purpose = override_of(overrides, "sweep.purpose");
-  const std::string weights = override_of(overrides, "sweep.weights");
-  const auto adapts = [](const std::string& text) { return text.starts_with("adapter"); };
-  const bool trains = purpose.empty() || purpose.find("train") != std::string::npos;
-  const bool dense = weights == "same" || weights == "\"same\"";
-  if (!trains || dense || (!purpose.empty() && !weights.empty()) || std::ranges::any_of(overrides, adapts))
-    return {};
+  const Table table = table_of(overrides);
+  const auto purposes = axis_of(table, "purpose"), weights = axis_of(table, "weights");
+  const bool trains = !purposes || std::ranges::count(*purposes, name_of(PlanPurpose::train)) > 0;
+  const bool dense =
+      weights && std::ranges::all_of(*weights, [](const auto& w) { return w == name_of(WeightStorage::same); });
+  if (!trains || dense || (purposes && weights) || find(table, "adapter") != nullptr) return {};
   std::string formats;
   for (const std::string_view name : names_of<WeightStorage>)
     if (name != name_of(WeightStorage::same))
