@@ -61,7 +61,9 @@ DeckKeys keys_of_all_ranks(const std::string& resolved) {
                                   "data.cache",    "parallel.timeout_s", "sweep.timeout_s"};
   DeckKeys keys = keys_of(resolved);
   std::erase_if(keys, [](const auto& key) {
-    return key.first.ends_with(".path") || std::ranges::count(own, key.first) > 0;
+    const bool names_file = key.first.ends_with(".path") || key.first.ends_with("].file") ||  // of prompts
+                            key.first.ends_with("].expect_file");
+    return names_file || std::ranges::count(own, key.first) > 0;
   });
   return keys;
 }

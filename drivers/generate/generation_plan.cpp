@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "generate/figures.hpp"
+#include "io/content_hash.hpp"
 #include "kformer/core/error.hpp"
 #include "kformer/load/llama_config.hpp"
 #include "kformer/load/load_weights.hpp"
@@ -93,17 +95,38 @@ GenerationPlan::GenerationPlan(const GenerateDeck& deck, const std::string& spac
 
 std::int64_t GenerationPlan::longest_prompt() const {
   std::size_t longest = 1;
-  for (const PromptTable& prompt : m_deck.prompts) longest = std::max(longest, tokens_of(prompt));
+  for (const PromptTable& prompt : m_deck.prompts) longest = std::max(longest, ids_of(prompt).size());
   return static_cast<std::int64_t>(longest);
 }
 
 // None if it cannot be encoded: that is reported in its turn, and the others continue.
-std::size_t GenerationPlan::tokens_of(const PromptTable& prompt) const {
+std::vector<std::int32_t> GenerationPlan::ids_of(const PromptTable& prompt) const {
   try {
-    return m_encoder.encode(prompt).size();
+    return m_encoder.encode(prompt);
   } catch (const NotSupported&) {
-    return 0;
+    return {};
   }
+}
+
+std::map<std::string, std::string> GenerationPlan::contents() const {
+  const auto of = [this](const AdapterCheckpoint& adapter) { return contents_of(adapter, m_task.config); };
+  std::map<std::string, std::string> contents{{"weights.path", contents_of(m_checkpoint)},
+                                              {"adapter.path", ""}};
+  if (m_task.adapter) contents["adapter.path"] = of(*m_task.adapter);
+  if (m_deck.adapter.live) contents["adapter.path"] = of(m_task.adapters.front());
+  for (std::size_t i = 0; i < m_deck.adapters.size(); ++i)
+    contents[fmt::format("adapters[{}].path", i)] = of(m_task.adapters[i]);
+  std::string tokenizer = m_encoder.fingerprint();
+  for (std::size_t i = 0; i < m_deck.prompts.size(); ++i) {
+    const PromptTable& prompt = m_deck.prompts[i];
+    contents[fmt::format("prompt[{}].file", i)] = Impl::hash_of(prompt_text(prompt)).text();
+    contents[fmt::format("prompt[{}].expect_file", i)] =
+        Impl::hash_of(expected_text(prompt).value_or("")).text();
+    const std::vector<std::int32_t> ids = ids_of(prompt);
+    tokenizer += Impl::hash_of(std::as_bytes(std::span(ids))).text();
+  }
+  contents["tokenizer.path"] = tokenizer;
+  return contents;
 }
 
 std::size_t GenerationPlan::scratch_per_thread() const {

@@ -4,9 +4,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "app/memory/scratch.hpp"
 #include "decks/generate_deck.hpp"
@@ -41,6 +43,9 @@ class GenerationPlan {
   /// \param available bytes that this rank may take, or nothing if the system does not tell
   /// \throws OutOfMemory if the forecast and scratch memory are more
   void require_memory(const std::optional<std::size_t>& available) const;
+  /// What the files have in them, by the keys that name them; empty where there is none. Weights count by some bytes of each,
+  /// and the tokenizer also by what it makes of the prompts.
+  std::map<std::string, std::string> contents() const;
   /// What is legal but perhaps not meant: a sentence, or nothing.
   std::string note() const;
   /// Lines on the model, the prompts and the memory, for --dry-run.
@@ -50,7 +55,7 @@ class GenerationPlan {
  private:
   std::int64_t longest_prompt() const;
   std::size_t scratch() const { return forecast_scratch(m_space, scratch_per_thread()); }
-  std::size_t tokens_of(const PromptTable& prompt) const;
+  std::vector<std::int32_t> ids_of(const PromptTable& prompt) const;
 
   const GenerateDeck& m_deck;
   std::string m_space;

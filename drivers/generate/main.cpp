@@ -64,6 +64,7 @@ int run_deck(const GenerateDeck& deck, const std::string& space, ResultFile& fil
   NoiseWatch noise;
   // Before the machine is measured, which takes longer.
   GenerationPlan plan(deck, space, tensor_ranks(deck, ranks));
+  if (ranks.size() > 1) ranks.require_same(plan.contents());
   plan.require_memory(ranks.free_memory(space));
   const std::size_t scratch = reserve_scratch_of(plan, space);
   std::FILE* const log = log_of(ranks);

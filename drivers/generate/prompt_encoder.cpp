@@ -2,6 +2,7 @@
 #include "generate/prompt_encoder.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -28,6 +29,11 @@ ChatTemplate PromptEncoder::chat_template() const {
   } catch (const NotSupported& error) {
     throw NotSupported(fmt::format("{}; write the prompt out instead", error.what()));
   }
+}
+
+std::string PromptEncoder::fingerprint() const {
+  return fmt::format("{}, begin {} {}, end {}", m_tokenizer->fingerprint(), m_begin.value_or(-1), m_adds_begin,
+                     fmt::join(m_end_of_text, " "));
 }
 
 std::vector<std::int32_t> PromptEncoder::encode(const PromptTable& prompt) const {

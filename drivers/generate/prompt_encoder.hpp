@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "decks/generate_deck.hpp"
@@ -26,6 +27,8 @@ class PromptEncoder {
   /// Tokens that end a text.
   const std::vector<std::int32_t>& end_of_text() const { return m_end_of_text; }
   const Tokenizer& tokenizer() const { return *m_tokenizer; }
+  /// Identifies the tokenizer, and how it begins and ends texts.
+  std::string fingerprint() const;
 
  private:
   ChatTemplate chat_template() const;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "decks/train/parallel_checks.hpp"
+#include "io/content_hash.hpp"
 #include "kformer/load/load_weights.hpp"
 #include "model/tensor/slices.hpp"
 
@@ -60,6 +61,35 @@ void require_divided(const PlanParallelTable& table, const LanguageModelTable& m
 
 AdapterCheckpoint open_adapter(const std::filesystem::path& path, const LlamaConfig& model) {
   return AdapterCheckpoint::open(path, model);
+}
+
+std::string fingerprint_of(const Checkpoint& checkpoint) {
+  constexpr std::size_t parts = 4, most = 4096;
+  std::string text;
+  for (const auto& [name, shape] : model_tensor_shapes(checkpoint.model())) {
+    const CheckpointTensor* tensor = checkpoint.find(name);
+    if (tensor == nullptr) continue;
+    text += name;
+    for (std::size_t part = 0; part < parts; ++part) {
+      const auto rest = tensor->bytes.subspan(tensor->bytes.size() / parts * part);
+      text += Impl::hash_of(rest.first(std::min(most, rest.size()))).text();
+    }
+    checkpoint.release(name);
+  }
+  return Impl::hash_of(text).text();
+}
+
+std::string contents_of(const Checkpoint& checkpoint) {
+  return model_config_json(checkpoint.model()) + fingerprint_of(checkpoint);
+}
+
+std::string contents_of(const AdapterCheckpoint& adapter, const LlamaConfig& model) {
+  std::string text = adapter_config_json(adapter.lora(), {});
+  for (const auto& [name, shape] : adapter_tensor_shapes(model, adapter.lora())) {
+    const CheckpointTensor tensor = adapter.at(name);
+    text += fmt::format("{} {} {}\n", name, to_string(tensor.type), Impl::hash_of(tensor.bytes).text());
+  }
+  return Impl::hash_of(text).text();
 }
 
 FrozenWeights frozen_weights(const Checkpoint* checkpoint, const LlamaConfig& model, WeightStorage storage,

@@ -33,6 +33,17 @@ void require_divided(const PlanParallelTable& table, const LanguageModelTable& m
 /// \throws FileError if a file cannot be read or does not match the model
 AdapterCheckpoint open_adapter(const std::filesystem::path& path, const LlamaConfig& model);
 
+/// Identifies the weights of a checkpoint by a few bytes of each, so that it costs little: what trains a model changes all of
+/// them.
+std::string fingerprint_of(const Checkpoint& checkpoint);
+
+/// Identifies what a checkpoint has in it: the model and its weights, as `fingerprint_of` does.
+std::string contents_of(const Checkpoint& checkpoint);
+
+/// Identifies what an adapter has in it: its configuration and all of its numbers.
+/// \param model what it adapts
+std::string contents_of(const AdapterCheckpoint& adapter, const LlamaConfig& model);
+
 /// Ranks and scales by map: "q_proj 16 x 2".
 std::string adapter_text(const LoraConfig& lora);
 

@@ -10,7 +10,6 @@
 #include <limits>
 
 #include "app/memory/scratch.hpp"
-#include "io/content_hash.hpp"
 #include "kformer/load/llama_config.hpp"
 #include "kformer/load/load_weights.hpp"
 #include "language_model/model_files.hpp"
@@ -129,23 +128,6 @@ FrozenWeights frozen_weights_of(const TrainDeck& deck, const TrainingPlan& plan)
         "output.adapter, which kformer-generate adds to expanded weights, or weights.keep_quantized = false",
         format_text(frozen.formats)));
   return frozen;
-}
-
-// Of a few bytes of each weight, so that it costs little: what trains a model changes all of them.
-std::string fingerprint_of(const Checkpoint& checkpoint) {
-  constexpr std::size_t parts = 4, most = 4096;
-  std::string text;
-  for (const auto& [name, shape] : model_tensor_shapes(checkpoint.model())) {
-    const CheckpointTensor* tensor = checkpoint.find(name);
-    if (tensor == nullptr) continue;
-    text += name;
-    for (std::size_t part = 0; part < parts; ++part) {
-      const auto rest = tensor->bytes.subspan(tensor->bytes.size() / parts * part);
-      text += Impl::hash_of(rest.first(std::min(most, rest.size()))).text();
-    }
-    checkpoint.release(name);
-  }
-  return Impl::hash_of(text).text();
 }
 
 std::string init_text(const InitTable& init) {
@@ -301,12 +283,11 @@ std::map<std::string, std::string> identity_of(const TrainDeck& deck, const Trai
 }
 
 std::map<std::string, std::string> contents_of(const TrainingPlan& plan) {
-  std::map<std::string, std::string> contents{{"data.train", plan.data.train->fingerprint()}};
-  if (plan.data.validation) contents["data.validation"] = plan.data.validation->fingerprint();
-  if (plan.checkpoint)
-    contents["weights.path"] = model_config_json(plan.model) + fingerprint_of(*plan.checkpoint);
-  if (plan.adapter) contents["adapter.path"] = adapter_text(plan.adapter->lora());
-  return contents;
+  return {{"data.train", plan.data.train->fingerprint()},
+          {"data.validation", plan.data.validation ? plan.data.validation->fingerprint() : ""},
+          {"weights.path", plan.checkpoint ? contents_of(*plan.checkpoint) : ""},
+          {"adapter.path", plan.adapter ? contents_of(*plan.adapter, plan.task.config) : ""},
+          {"tokenizer.path", plan.encoder ? plan.encoder->fingerprint() : ""}};
 }
 
 std::map<std::string, std::string> settings_of(const TrainDeck& deck) {

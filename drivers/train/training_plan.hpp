@@ -44,7 +44,8 @@ TrainingPlan plan_training(const TrainDeck& deck);
 /// What a run must have in common with the one it continues: names and values.
 std::map<std::string, std::string> identity_of(const TrainDeck& deck, const TrainingPlan& plan);
 
-/// What the files of a plan have in them, by the keys that name them. Those of the weights by some bytes of each.
+/// What the files of a plan have in them, by the keys that name them; empty where there is none. Weights count by some bytes of
+/// each.
 std::map<std::string, std::string> contents_of(const TrainingPlan& plan);
 
 /// What a run may change when it continues another one, although it changes the numbers: names and values.

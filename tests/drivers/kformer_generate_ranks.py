@@ -8,6 +8,7 @@ KFORMER_QUANTIZE and KFORMER_MEMORY.
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -212,6 +213,90 @@ class Refusals(RanksTest):
                 log = self.generate(ranks, *settings, keys=keys, expect=code, words=words)[1]
                 self.assertIn(sentence, log)
                 self.assertFalse(list(self.folder.glob("*.h5")))
+
+
+@needs_h5py
+class Files(RanksTest):
+    """Of two ranks with the same deck in folders of their own."""
+
+    PROMPT = '[[prompt]]\ntext = "Once upon"\n'
+    FILE = '[[prompt]]\nfile = "prompt.txt"\n'
+    FEW = "max_new_tokens = 4\n"
+
+    def setUp(self):
+        super().setUp()
+        write_adapters(self.folder)
+        (self.folder / "prompt.txt").write_text("Once upon")
+        shutil.copytree(TINY, self.folder / "model")
+        self.own = self.folder / "own"
+        shutil.copytree(self.folder, self.own)
+
+    def flip(self, file):
+        """A bit of the last number in a file of the second rank."""
+        values = bytearray((self.own / file).read_bytes())
+        values[-1] ^= 1
+        (self.own / file).write_bytes(values)
+
+    def generate_apart(self, keys, *settings, of_second="", expect=0):
+        """The second rank has a folder and perhaps settings of its own. Returns text and log."""
+        for folder in (self.folder, self.own):
+            (folder / "deck.toml").write_text(self.SMALL + self.FEW + keys)
+        start = f'[ "${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}" = 0 ] || {{ cd "{self.own}"; exec "$@" {of_second}; }}\nexec "$@"\n'
+        (self.folder / "start.sh").write_text(start)
+        settings = ("output.overwrite=true", 'weights.path="model"', "parallel.tensor=2", *settings)
+        run = subprocess.run([MPIEXEC, "-n", "2", "sh", "start.sh", self.PROGRAM, "deck.toml",
+                              *(word for setting in settings for word in ("--set", setting))],
+                             cwd=self.folder, capture_output=True, text=True, errors="replace", timeout=120, check=False)
+        self.assertEqual(run.returncode, expect, run.stderr)
+        return run.stdout, run.stderr
+
+    def check_refused(self, key, keys, *settings, **options):
+        log = self.generate_apart(keys, *settings, expect=4, **options)[1]
+        self.assertIn(f"error: what '{key}' names is not the same on rank 1 as on rank 0; give all ranks the same files", log)
+
+    def test_equal_files_in_two_folders(self):
+        text = self.generate(None, keys=self.FEW + self.FILE)[0]
+        (ids,) = self.results("tokens/id")
+        for folder in (self.folder, self.own):
+            (folder / "expected.txt").write_bytes(bytes(int(i) for i in ids if i < 256))
+        adapters = '[[adapters]]\nname = "first"\npath = "first"\n'
+        keys = f'{self.FILE}expect_file = "expected.txt"\n{adapters}'
+        self.assertEqual(self.generate_apart(keys)[0], text)
+        (self.own / "expected.txt").write_text("something else")
+        self.check_refused("prompt[0].expect_file", keys)
+
+    def test_another_prompt(self):
+        (self.own / "prompt.txt").write_text("Once UPON")
+        self.check_refused("prompt[0].file", self.FILE)
+
+    def test_another_model_of_the_same_shapes(self):
+        self.flip("model/model.safetensors")
+        self.check_refused("weights.path", self.PROMPT)
+
+    def test_other_adapters(self):
+        """Merged, beside the weights, among several, and on one rank only."""
+        self.check_refused("adapter.path", self.PROMPT, of_second="--set adapter.path=first")
+        self.flip("scaled/adapter_model.safetensors")
+        one = '[adapter]\npath = "scaled"\n'
+        several = "".join(f'[[adapters]]\nname = "{name}"\npath = "{name}"\n' for name in ("first", "scaled"))
+        for key, keys in (("adapter.path", one), ("adapter.path", one + "live = true\n"), ("adapters[1].path", several)):
+            with self.subTest(keys=keys):
+                self.check_refused(key, self.PROMPT + keys)
+
+    def test_another_tokenizer(self):
+        """In its own file, or in what the one beside it says of the end of texts."""
+        for folder in (self.folder, self.own):
+            shutil.copy(SOURCE / "tests/fuzz/corpus/tokenizer_json/byte_level.json", folder / "tokenizer.json")
+        settings = ('tokenizer.format="hf"', 'tokenizer.path="tokenizer.json"')
+        self.generate_apart(self.PROMPT, *settings)
+        config, file = self.own / "tokenizer_config.json", self.own / "tokenizer.json"
+        config.write_text('{"eos_token": "Z"}')
+        self.check_refused("tokenizer.path", self.PROMPT, *settings)
+        config.unlink()
+        text = file.read_text()
+        self.assertIn('"add_prefix_space": false', text)
+        file.write_text(text.replace('"add_prefix_space": false', '"add_prefix_space": true'))
+        self.check_refused("tokenizer.path", self.PROMPT, *settings)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ ctest runs this with the program in KFORMER_TRAIN, mpiexec in KFORMER_MPIEXEC, t
 KFORMER_FAILING_NEW, that of slow_fsync.cpp in KFORMER_SLOW_FSYNC and the sources in KFORMER_SOURCE.
 """
 
+import json
 import os
 import shutil
 import signal
@@ -14,7 +15,7 @@ import time
 import unittest
 from pathlib import Path
 
-from driver_case import h5py, needs_h5py, read_safetensors
+from driver_case import SOURCE, h5py, needs_h5py, read_safetensors
 from train_case import TEXT, TINY, TrainTest, set_options
 
 MPIEXEC = os.environ.get("KFORMER_MPIEXEC")
@@ -314,10 +315,10 @@ class Refusals(RanksTest):
                 self.assertEqual(output.count(sentence), 1)
                 self.assertFalse(list(self.folder.glob("*.h5*")))
 
-    def train_apart(self, of_second):
+    def train_apart(self, of_second, keys=KEYS):
         """Two ranks, of which the second has settings of its own."""
         (self.folder / "start.sh").write_text('[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 0 ] || exec "$@" $SECOND\nexec "$@"\n')
-        with self.start(2, KEYS, "parallel.data=2", launcher=("sh", "./start.sh"),
+        with self.start(2, keys, "parallel.data=2", launcher=("sh", "./start.sh"),
                         env={**os.environ, "SECOND": of_second}) as run:
             output = run.communicate(timeout=120)[0]
         return run.returncode, output
@@ -355,6 +356,40 @@ class Refusals(RanksTest):
             code, output = self.train_apart(f"--set {key}={value}")
             self.assertEqual(code, 4, output)
             self.assertIn(f"error: what '{key}' names is not the same on rank 1 as on rank 0", output)
+
+    def test_ranks_with_different_adapters(self):
+        """In one number of B, in the dropout alone, or on one rank only."""
+        adapter = SOURCE / "tests/data/adapter_case"
+        for name in ("first", "numbers", "dropout"):
+            (self.folder / name).mkdir()
+            for file in ("adapter_config.json", "adapter_model.safetensors"):
+                shutil.copy(adapter / file, self.folder / name)
+        numbers = bytearray((self.folder / "numbers/adapter_model.safetensors").read_bytes())
+        numbers[-1] ^= 1
+        (self.folder / "numbers/adapter_model.safetensors").write_bytes(numbers)
+        config = json.loads((self.folder / "dropout/adapter_config.json").read_text())
+        self.assertNotEqual(config["lora_dropout"], 0.25)
+        (self.folder / "dropout/adapter_config.json").write_text(json.dumps(config | {"lora_dropout": 0.25}))
+        first = '[adapter]\npath = "first"\n'
+        for keys, second in ((first, "numbers"), (first, "dropout"), ("[adapter]\n", "first")):
+            with self.subTest(keys=keys, second=second):
+                code, output = self.train_apart(f'--set adapter.path="{second}"', KEYS + keys)
+                self.assertEqual(code, 4, output)
+                self.assertIn("error: what 'adapter.path' names is not the same on rank 1 as on rank 0", output)
+        shutil.copytree(self.folder / "first", self.folder / "copy")
+        code, output = self.train_apart('--set adapter.path="copy"', KEYS + first)
+        self.assertEqual(code, 0, output)
+
+    def test_ranks_with_different_tokenizers(self):
+        """Which make the same tokens of the data."""
+        self.SMALL = self.SMALL.replace('format = "byte"', 'format = "hf"\npath = "tokenizer.json"')
+        text = (SOURCE / "tests/fuzz/corpus/tokenizer_json/byte_level.json").read_text()
+        (self.folder / "tokenizer.json").write_text(text)
+        self.assertIn("<|x|>", text)
+        (self.folder / "other.json").write_text(text.replace("<|x|>", "<|y|>"))
+        code, output = self.train_apart('--set tokenizer.path="other.json"')
+        self.assertEqual(code, 4, output)
+        self.assertIn("error: what 'tokenizer.path' names is not the same on rank 1 as on rank 0", output)
 
     def test_ranks_with_settings_and_files_of_their_own(self):
         shutil.copytree(TINY, self.folder / "tiny")
