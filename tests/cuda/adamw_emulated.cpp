@@ -73,7 +73,8 @@ void set_inputs(AdamWModel<T>& model, unsigned seed) {
   std::mt19937 generator(seed);
   const auto gradient = [&](std::size_t i) {
     if (i / adamw_block % 3 == 1) return 0.0f;
-    if (i == 2 * adamw_block + 40) return seed % 2 == 0 ? Impl::cuda::infinity() : Impl::cuda::not_a_number();
+    if (i == 2 * adamw_block + 40)
+      return seed % 2 == 0 ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
     return std::ldexp(static_cast<float>(static_cast<int>(generator() % 4095) - 2047), -int(generator() % 24));
   };
   for (auto& a : model.arrays) {
