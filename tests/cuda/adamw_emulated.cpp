@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The kernels of AdamW that step by 16 bytes, on emulated CUDA blocks, against the reference by the rule.
+#include <limits>
+#include <random>
+
 #include "ops/adamw/cuda/entries.hpp"
 #include "ops/adamw_state_cases.hpp"
 
