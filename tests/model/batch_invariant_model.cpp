@@ -247,10 +247,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(adapters, T, Scalars) {
                                         {attention_alone, dense},
                                         {magnitudes, dense},
                                         {some_magnitudes, dense},
-                                        {lora, q8_0},
                                         {attention_alone, nf4},
-                                        {magnitudes, nf4},
-                                        {some_magnitudes, q8_0}}) {
+                                        {magnitudes, q8_0}}) {
     Training<T> training(weights, {3, length}, false, config, formats);
     std::mt19937 generator(9);
     std::normal_distribution<double> normal;
@@ -344,6 +342,9 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(adapters_of_quantised_weights, T, Scalars) {
     return texts;
   };
   for (const QuantizedFormat format : quantized_formats) {
+    // The other types share what is particular to a format.
+    if (!std::is_same_v<T, float> && format != QuantizedFormat::q8_0 && format != QuantizedFormat::nf4)
+      continue;
     const WeightFormats formats = all_but_v_in(weights, format);
     const auto training = [&](LayerShape shape, bool packed = false) {
       auto one = std::make_unique<Training<T>>(weights, shape, packed, lora, formats);
