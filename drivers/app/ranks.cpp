@@ -198,7 +198,7 @@ void Ranks::say_kept_error() {
   give_back_error();
   if (m_kept == nullptr || std::fseek(m_kept, 0, SEEK_END) != 0 || std::ftell(m_kept) <= 0) return;
   std::string text(static_cast<std::size_t>(std::ftell(m_kept)), ' ');
-  std::rewind(m_kept);
+  if (std::fseek(m_kept, 0, SEEK_SET) != 0) return;
   text.resize(std::fread(text.data(), 1, text.size(), m_kept));
   say(stderr, "rank {} of {} cannot begin:\n{}", m_rank, m_size, text);
 }
