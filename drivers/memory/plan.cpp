@@ -51,9 +51,7 @@ Table& declare_cases(ResultFile& file) {
     t.column({name, u64, "byte", fmt::format("peak bytes of {}", to_string(memory_class))});
   t.column({"predicted_bytes", u64, "byte", "peak bytes of all classes together"});
   t.column(scratch_column());
-  t.column({"available_bytes", f64, "byte",
-            "bytes that the case may take: memory.budget or plan.device_bytes, the smaller if both are set, "
-            "otherwise what is free; NaN if the system does not report it"});
+  t.column({"available_bytes", f64, "byte", "available bytes; NaN if the system does not report them"});
   t.column(
       {"fits", flag, "1", "whether the peak in the memory of the execution space fits", "", {"no", "yes"}});
   t.column({"largest_context", i64, "1", "tokens per sequence that would fit; 0 if none, -1 if unknown"});
