@@ -296,7 +296,7 @@ std::string ScalingRun::timed(const PlanParallelTable& grid, const std::shared_p
     return std::make_unique<GridProbes>(m_deck, m_space, grid, ranks, shape, busy_ranks(grid), ledger);
   };
   const auto forecast = Ledger::create(Ledger::Mode::count), besides = Ledger::create(Ledger::Mode::count);
-  Work(m_deck.sweep.what, m_space, task, forecast);
+  const Work counted(m_deck.sweep.what, m_space, task, forecast);
   if (is_step) probes_of(besides);
   const Room room = room_for(*forecast, *besides, *team);
   if (!room.refusal.empty()) return json{{"refusal", room.refusal}}.dump();
