@@ -24,14 +24,11 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) void start_in_add
     if (::getrlimit(kind, &limit) == 0 && limit.rlim_cur < least) least = limit.rlim_cur;
   }
   if (least == RLIM_INFINITY) return;
-  if (least < least_address_space) {
-    constexpr char text[] =
+  if (least < least_address_space)
+    end_at_once(
         "error: the address space, or that of data, is limited to less than 512 MiB, which is too little to "
-        "start; raise the limit (ulimit -v, ulimit -d)\n";
-    const ssize_t ignored = ::write(STDERR_FILENO, text, sizeof text - 1);
-    static_cast<void>(ignored);
-    ::_exit(exit_out_of_memory);
-  }
+        "start; raise the limit (ulimit -v, ulimit -d)\n",
+        exit_out_of_memory);
   static char one_thread[] = "OPENBLAS_NUM_THREADS=1";
   const std::size_t name = std::strlen("OPENBLAS_NUM_THREADS=");
   std::size_t variables = 0;

@@ -12,7 +12,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <new>
-#include <string_view>
 #include <system_error>
 
 #include "app/address_space.hpp"
@@ -43,16 +42,20 @@ ProgramArguments split_arguments(int argc, char** argv) {
   return arguments;
 }
 
+void end_at_once(std::string_view text, int code) {
+  const ssize_t ignored = ::write(STDERR_FILENO, text.data(), text.size());
+  static_cast<void>(ignored);
+  ::_exit(code);
+}
+
 namespace {
 
 // A file that is mapped can become shorter while it is read; a signal handler may do no more than this.
 void end_for_lost_file(int) {
-  constexpr char text[] =
+  end_at_once(
       "error: a mapped file shrank while it was read, or its disk failed; do not replace weights during a "
-      "run\n";
-  const ssize_t ignored = ::write(STDERR_FILENO, text, sizeof text - 1);
-  static_cast<void>(ignored);
-  ::_exit(exit_io);
+      "run\n",
+      exit_io);
 }
 
 // A file that is opened while one of them is closed would get what is printed there.

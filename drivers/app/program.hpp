@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 /// \file
@@ -27,6 +28,9 @@ enum ExitCode {
 
 /// The message of `exit_nothing` for a run without a result.
 inline constexpr const char* no_case_ran = "no case ran; the table says why";
+
+/// Writes a sentence to standard error and ends the process, with no destructor or handler called. A signal handler may call it.
+[[noreturn]] void end_at_once(std::string_view text, int code);
 
 /// What to say of an error if it means that memory ran out: `OutOfMemory`, std::bad_alloc, or what Kokkos throws
 /// when an allocation fails. Nothing for other errors.

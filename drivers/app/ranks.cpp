@@ -71,12 +71,10 @@ DeckKeys keys_of_all_ranks(const std::string& resolved) {
 #ifdef KFORMER_ENABLE_MPI
 // MPI itself waits for ever for a rank that does not come.
 void end_without_start(int) {
-  constexpr char text[] =
+  end_at_once(
       "error: MPI did not start in time: a rank is stopped, or does not run; KFORMER_MPI_START_S sets how long "
-      "it may take, in seconds (300)\n";
-  const ssize_t ignored = ::write(STDERR_FILENO, text, sizeof text - 1);
-  static_cast<void>(ignored);
-  ::_exit(exit_failure);
+      "it may take, in seconds (300)\n",
+      exit_failure);
 }
 
 bool is_done_in(MPI_Request request, double timeout_s) {
