@@ -26,8 +26,8 @@ struct LinearSwigluEntry {
     const auto activation = swiglu_kernels<built<isa>>(p.x.dtype).forward;
     with_product(p.linear(), [&](const auto& q) {
       const std::int64_t half = q.cols / 2;
-      LinearTiles tiles(q.rows, half, kernels.panel_cols, exec.concurrency());
-      tiles.cols = std::max<std::int64_t>(kernels.panel_cols, tiles.cols / 2);
+      LinearTiles tiles(q.rows, half, kernels.panel_cols, exec.concurrency(), packs<isa>(q.left));
+      tiles.cols = std::max<std::int64_t>(1, tiles.cols / 2 / kernels.panel_cols) * kernels.panel_cols;
       for_each_product_tile(
           "kformer::linear_swiglu_forward[simd]", exec, q.rows, half, tiles, kernels,
           [=, product = kernels.run, a = product_arguments(q)](const ProductTile& gate, void* scratch) {
@@ -56,7 +56,7 @@ struct LinearRopeEntry {
     const auto rotate = part.layout == RopeLayout::half_split ? rotations.half_split : rotations.interleaved;
     const std::int64_t head_dim = std::max<std::int64_t>(1, p.head_dim());
     with_product(p.linear(), [&](const auto& q) {
-      LinearTiles tiles(q.rows, q.cols, kernels.panel_cols, exec.concurrency());
+      LinearTiles tiles(q.rows, q.cols, kernels.panel_cols, exec.concurrency(), packs<isa>(q.left));
       tiles.cols = std::max<std::int64_t>(1, tiles.cols / head_dim) * head_dim;  // whole heads
       for_each_product_tile(
           "kformer::linear_rope_forward[simd]", exec, q.rows, q.cols, tiles, kernels,

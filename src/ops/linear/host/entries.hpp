@@ -12,24 +12,49 @@
 
 namespace kformer::Impl::host {
 
-/// The tiles of the result, one thread each, `large` if both factors must be packed. An
-/// element of the result is summed in the same order in any tile.
+/// The tiles of the result, one thread each, such that the busiest thread has the least to do. An element of the
+/// result is summed in the same order in any tile.
 struct LinearTiles {
-  std::int64_t rows = 256, cols;
+  std::int64_t rows, cols;
 
+  /// `packs_left` if kernels pack both factors, not only the right one.
   LinearTiles(std::int64_t all_rows, std::int64_t all_cols, std::int64_t panel_cols, int threads,
-              bool large = false)
-      : cols(6 * panel_cols) {
-    const std::int64_t enough = 8 * threads;
-    if (large && 4 * enough <= count(all_rows, all_cols)) rows *= 2, cols *= 2;
-    // Enough tiles to occupy all threads evenly, as long as packing a tile costs little beside multiplying it.
-    while (count(all_rows, all_cols) < enough && rows > 64) rows /= 2;
-    while (count(all_rows, all_cols) < enough && cols > panel_cols) cols -= panel_cols;
+              bool packs_left = false)
+      : rows(64), cols(panel_cols) {
+    double least = work(all_rows, all_cols, threads, packs_left);
+    for (const std::int64_t r : {64, 128, 256, 512})
+      for (const std::int64_t panels : {1, 2, 3, 4, 6, 12}) {
+        const LinearTiles other(r, panels * panel_cols);
+        const double more = other.work(all_rows, all_cols, threads, packs_left);
+        if (more < least) least = more, *this = other;
+      }
   }
   std::int64_t count(std::int64_t all_rows, std::int64_t all_cols) const {
     return ceil_div(all_rows, rows) * ceil_div(all_cols, cols);
   }
+
+ private:
+  LinearTiles(std::int64_t r, std::int64_t c) : rows(r), cols(c) {}
+
+  // Of the busiest thread, in elements of the result. Packing a column of the right factor takes as long as `right`
+  // rows of products, packing or reading a row of the left one as long as `left` columns. Measured with AVX-512.
+  double work(std::int64_t all_rows, std::int64_t all_cols, int threads, bool packs_left) const {
+    constexpr double right = 24, start = 64, wait_at_end = 0.25;
+    const double left = packs_left ? 24 : 6;
+    const auto r = static_cast<double>(std::min(rows, all_rows)),
+               c = static_cast<double>(std::min(cols, all_cols));
+    const auto turns = static_cast<double>(ceil_div<std::int64_t>(count(all_rows, all_cols), threads));
+    return (turns + wait_at_end) * (r * c + right * c + left * r + start);
+  }
 };
+
+/// Whether the kernels of an instruction set pack a left factor: they read it in place if it lies along the summed
+/// index in a type that they multiply.
+template <Isa isa, class T>
+bool packs(const Factor<T>& left) {
+  constexpr bool converts = sizeof(T) == 2 && isa != Isa::avx512_bf16;
+  return converts || left.inner_stride != 1;
+}
 
 template <class T, class O>
 ProductArguments product_arguments(const MatrixProduct<T, O>& q) {
@@ -84,8 +109,7 @@ struct LinearEntry {
       const auto kernel = std::is_same_v<T, O> ? kernels.run : kernels.run_summed;
       for_each_product_tile(
           label<P>(simd_entry<isa>).c_str(), exec, q.rows, q.cols,
-          LinearTiles(q.rows, q.cols, kernels.panel_cols, exec.concurrency(), q.left.inner_stride != 1),
-          kernels,
+          LinearTiles(q.rows, q.cols, kernels.panel_cols, exec.concurrency(), packs<isa>(q.left)), kernels,
           [=, a = product_arguments(q)](const ProductTile& tile, void* scratch) { kernel(a, tile, scratch); });
     });
   }

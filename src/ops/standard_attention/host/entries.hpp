@@ -107,7 +107,7 @@ struct SimdAttentionSteps {
     const StandardAttentionKernels& own = standard_attention_kernels<built<isa>>(dtype_of<T>);
     const LinearTiles tiles(p.rows, p.cols, kernels.panel_cols,
                             static_cast<int>(ceil_div<std::int64_t>(exec.concurrency(), matrices)),
-                            p.left.inner_stride != 1);
+                            packs<isa>(p.left));
     const std::size_t packed =
         ceil_div(kernels.scratch(static_cast<int>(tiles.rows), static_cast<int>(tiles.cols)),
                  scratch_alignment) *
