@@ -2,18 +2,35 @@
 # SPDX-License-Identifier: MIT
 """Times PyTorch's scaled_dot_product_attention on a GPU; scripts/gpu_check compares kformer-attention with it.
 
-Takes the shapes as JSON on the command line (lists of numbers are swept), times the path that PyTorch chooses, its flash path
-and cuDNN's, forward under no_grad, backward by autograd.grad on a kept graph, each sample from an idle device to an idle
-device as kformer-attention times its own. Writes JSON: one row per shape, direction and path, with every sample.
+Takes the shapes as JSON on the command line (lists of numbers are swept), times the path that PyTorch chooses, its flash path,
+cuDNN's, and the packages of FlashAttention 2 and 3 where they are installed, forward under no_grad, backward by autograd.grad
+on a kept graph, each sample from an idle device to an idle device as kformer-attention times its own. Writes JSON: one row per
+shape, direction and path, with every sample.
 """
 
 import argparse
+import importlib
 import itertools
 import json
 import statistics
 import sys
 import time
 from contextlib import nullcontext
+
+PYTORCH = ("free", "flash", "cudnn")
+# Packages with kernels of their own, and the module that has flash_attn_func.
+PACKAGES = {"flash_attn_2": "flash_attn", "flash_attn_3": "flash_attn_interface"}
+
+
+def installed():
+    """The modules of the packages that Python can load, by path."""
+    found = {}
+    for path, name in PACKAGES.items():
+        try:
+            found[path] = importlib.import_module(name)
+        except (ImportError, OSError):  # also one built for another PyTorch
+            continue
+    return found
 
 
 def cases(shapes):
@@ -41,8 +58,8 @@ class Timer:
         return found
 
 
-def rows_of(torch, case, device, timer):
-    """The rows of one shape; a path that PyTorch refuses has the reason instead of times."""
+def rows_of(torch, case, device, timer, packages):
+    """The rows of one shape; a path that refuses it has the reason instead of times."""
     dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[case["dtype"]]
     attention = torch.nn.functional.scaled_dot_product_attention
 
@@ -52,25 +69,35 @@ def rows_of(torch, case, device, timer):
 
     q, k, v = normal(case["num_attention_heads"]), normal(case["num_key_value_heads"]), normal(case["num_key_value_heads"])
     grad = torch.randn_like(q)
-    call = lambda: attention(q, k, v, is_causal=case["causal"], enable_gqa=k.shape[1] != q.shape[1])
-    for path, direction in itertools.product(("free", "flash", "cudnn"), ("forward", "backward")):
+    # The packages want (batch, token, head, feature).
+    by_token = [x.detach().transpose(1, 2).contiguous().requires_grad_() for x in (q, k, v)]
+
+    def of_package(module):
+        out = module.flash_attn_func(*by_token, causal=case["causal"])
+        return out[0] if isinstance(out, tuple) else out  # some versions return the log-sum-exp, too
+
+    paths = {path: (lambda: attention(q, k, v, is_causal=case["causal"], enable_gqa=k.shape[1] != q.shape[1]), (q, k, v), grad)
+             for path in PYTORCH}
+    paths |= {path: (lambda module=module: of_package(module), by_token, grad.transpose(1, 2).contiguous())
+              for path, module in packages.items()}
+    for (path, (call, inputs, out_grad)), direction in itertools.product(paths.items(), ("forward", "backward")):
         row = dict(case, path=path, direction=direction)
         try:
-            with forced(torch, path):
+            with forced(path):
                 if direction == "forward":
                     with torch.no_grad():
                         row["seconds"] = timer.samples(call)
                 else:
                     out = call()
-                    row["seconds"] = timer.samples(lambda: torch.autograd.grad(out, (q, k, v), grad, retain_graph=True))
+                    row["seconds"] = timer.samples(lambda: torch.autograd.grad(out, inputs, out_grad, retain_graph=True))
             row["median"] = statistics.median(row["seconds"])
         except (RuntimeError, TypeError) as error:
             row["refused"] = str(error).strip().splitlines()[0]
         yield row
 
 
-def forced(torch, path):
-    if path == "free":
+def forced(path):
+    if path not in ("flash", "cudnn"):
         return nullcontext()
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -93,9 +120,11 @@ def main():
     timer = Timer(torch, arguments.device, arguments.repetitions)
     about = {"torch": torch.__version__, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
     about["device"] = torch.cuda.get_device_name() if arguments.device == "cuda" else "cpu"
+    packages = installed()
+    about |= {path: getattr(module, "__version__", "") for path, module in packages.items()}
     rows = []
     for case in cases(arguments.shapes):
-        rows += rows_of(torch, case, arguments.device, timer)
+        rows += rows_of(torch, case, arguments.device, timer, packages)
         # Write the complete file after each shape: the time limit may end the run before the last.
         with open(arguments.output, "w", encoding="utf-8") as file:
             json.dump({"about": about, "rows": rows}, file, indent=1)

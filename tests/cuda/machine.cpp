@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cuda/warpgroups.hpp"
+#include "kformer/core/error.hpp"
 #include "kformer/core/scalar.hpp"
 #include "ops/attention/cuda/hopper/tiles.hpp"
 #include "ops/attention/cuda/tile_table.hpp"
@@ -22,6 +23,23 @@ BOOST_AUTO_TEST_SUITE(machine)
 
 namespace cuda = Impl::cuda;
 using cuda::Half;
+
+// A profile has the end of every launch, also of one that CUDA refuses.
+BOOST_AUTO_TEST_CASE(announced_launches_end) {
+  namespace Tools = Kokkos::Tools::Experimental;
+  static int running, begun;
+  running = begun = 0;
+  const Tools::EventSet before = Tools::get_callbacks();
+  Tools::set_begin_parallel_for_callback(
+      [](const char*, std::uint32_t, std::uint64_t*) { ++running, ++begun; });
+  Tools::set_end_parallel_for_callback([](std::uint64_t) { --running; });
+  const Kokkos::DefaultHostExecutionSpace exec;
+  cuda::announced("kformer::launched", exec, [] { BOOST_TEST(running == 1); });
+  BOOST_CHECK_THROW(cuda::announced("kformer::refused", exec, [] { throw Error("refused"); }), Error);
+  Tools::set_callbacks(before);
+  BOOST_TEST(begun == 2);
+  BOOST_TEST(running == 0);
+}
 
 void check_occupancy(int capability, int threads, int registers, int shared_bytes, int blocks,
                      double fraction) {

@@ -12,6 +12,16 @@
 
 namespace kformer::Impl::reference {
 
+/// One weight, as `MatrixBlocks::weight`; that one is compiled for devices, where `Real` may have no operators.
+template <class Real, QuantizedFormat format>
+Real weight(const MatrixBlocks<format>& blocks, std::int64_t row, std::int64_t col) {
+  using Block = QuantizedBlock<format>;
+  const std::uint8_t* block = blocks.block(row, col / Block::weights);
+  const int code = Block::code(block, static_cast<int>(col % Block::weights));
+  return static_cast<Real>(Block::scale(block)) * static_cast<Real>(code) +
+         static_cast<Real>(Block::offset(block));
+}
+
 /// The weights, each as it would be stored as `Store`.
 template <class Real, class Store>
 HostTensor<Real> dequantize(const QuantizedMatrix& matrix) {
@@ -20,10 +30,11 @@ HostTensor<Real> dequantize(const QuantizedMatrix& matrix) {
                                        matrix.cols);
   HostTensor<Real> y({matrix.rows, matrix.cols});
   with_format(matrix.format, [&](auto format) {
-    const MatrixBlocks<format()> blocks(matrix);
-    for (std::int64_t r = 0; r < matrix.rows; ++r)
-      for (std::int64_t i = 0; i < matrix.cols; ++i)
-        y(r, i) = stored<Store>(blocks.template weight<Real>(r, i));
+    if constexpr (format() != QuantizedFormat::nf4) {
+      const MatrixBlocks<format()> blocks(matrix);
+      for (std::int64_t r = 0; r < matrix.rows; ++r)
+        for (std::int64_t i = 0; i < matrix.cols; ++i) y(r, i) = stored<Store>(weight<Real>(blocks, r, i));
+    }
   });
   return y;
 }

@@ -74,10 +74,15 @@ KFORMER_DEVICE_CALL void decode_exactly(const AttentionArguments& a, const Seque
   }
 }
 
-/// A block for each row: its parts in the order of the keys.
+/// A block for each row. A thread has two features of every n-th part, in the order of the keys; what the threads of
+/// a pair of features have is added in order.
 template <Half type>
 struct CombineKernel {
-  static constexpr int threads = 128, blocks_per_multiprocessor = 1, shared_bytes = 0;
+  struct alignas(16) Sums {
+    float weights, low, high;
+  };
+  static constexpr int threads = 256, blocks_per_multiprocessor = 1,
+                       shared_bytes = threads * static_cast<int>(sizeof(Sums));
 
   AttentionArguments a;
   Sequences sequences;
@@ -88,25 +93,49 @@ struct CombineKernel {
     const int head = block_index() % a.q_heads, token = block_index() / a.q_heads % sequences.q_len,
               batch = block_index() / a.q_heads / sequences.q_len;
     if (!has_tile(sequences, token)) return;
+    const int pairs = a.v_head_dim / 2, groups = threads / pairs, thread = thread_index();
+    const float highest = highest_power(row);
+    if (thread < pairs * groups)
+      store_shared(shared_sums(thread), sums_of(row, thread / pairs, groups, 2 * (thread % pairs), highest));
+    block_barrier();
+    if (thread >= pairs) return;
+    Sums all{0, 0, 0};
+    for (int group = 0; group < groups; ++group) {
+      const auto sums = load_shared<Sums>(shared_sums(group * pairs + thread));
+      all.weights += sums.weights, all.low += sums.low, all.high += sums.high;
+    }
+    const float inverse = all.weights == 0 ? 0 : 1 / all.weights;
+    *reinterpret_cast<std::uint32_t*>(a.out.row(batch, token, head) + 2 * thread) =
+        pack<type>(all.low * inverse, all.high * inverse);
+    if (thread == 0)
+      a.lse.at(batch, head, token) = all.weights == 0 ? -infinity() : highest * ln_2 + natural_log(all.weights);
+  }
+
+ private:
+  static KFORMER_DEVICE SharedAddress shared_sums(int slot) {
+    return shared_begin() + static_cast<SharedAddress>(slot * static_cast<int>(sizeof(Sums)));
+  }
+
+  /// Of all parts; each warp finds it by itself.
+  KFORMER_DEVICE float highest_power(const PartialRow& row) const {
     float highest = -infinity();
-    for (int n = 0; n < partials.parts; ++n) highest = largest(highest, row.sum(n).power);
-    const int feature = 2 * thread_index();
-    const bool is_there = feature < a.v_head_dim;
-    float sum = 0, low = 0, high = 0;
-    for (int n = 0; n < partials.parts; ++n) {
+    for (int n = thread_index() % 32; n < partials.parts; n += 32) highest = largest(highest, row.sum(n).power);
+    KFORMER_DEVICE_UNROLL
+    for (int lanes = 16; lanes > 0; lanes /= 2) highest = largest(highest, shuffle_xor(highest, lanes));
+    return highest;
+  }
+
+  KFORMER_DEVICE Sums sums_of(const PartialRow& row, int first_part, int step, int feature,
+                              float highest) const {
+    Sums sums{0, 0, 0};
+    for (int n = first_part; n < partials.parts; n += step) {
       const RowPart part = row.sum(n);
       const float weight = part_weight(part, highest);
-      sum += weight * part.sum;
-      if (!is_there) continue;
-      low += weight * row.values(n)[feature];
-      high += weight * row.values(n)[feature + 1];
+      sums.weights += weight * part.sum;
+      sums.low += weight * row.values(n)[feature];
+      sums.high += weight * row.values(n)[feature + 1];
     }
-    const float inverse = sum == 0 ? 0 : 1 / sum;
-    if (is_there)
-      *reinterpret_cast<std::uint32_t*>(a.out.row(batch, token, head) + feature) =
-          pack<type>(low * inverse, high * inverse);
-    if (thread_index() == 0)
-      a.lse.at(batch, head, token) = sum == 0 ? -infinity() : highest * ln_2 + natural_log(sum);
+    return sums;
   }
 };
 

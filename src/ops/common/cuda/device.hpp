@@ -25,6 +25,7 @@ template <class Exec>
 struct Device {
   static inline int emulated_capability = 1000, emulated_multiprocessors = 2;
 
+  static void make_current(const Exec&) {}
   static Stream stream(const Exec&) { return {}; }
   static int capability() { return emulated_capability; }
   static int multiprocessors() { return emulated_multiprocessors; }
@@ -33,6 +34,10 @@ struct Device {
 #if defined(KOKKOS_ENABLE_CUDA) && defined(__CUDACC__)
 template <>
 struct Device<Kokkos::Cuda> {
+  /// Of the calling thread, whose current device is another where a process has several. Kokkos does the same before it launches.
+  static void make_current(const Kokkos::Cuda& exec) {
+    check(cudaSetDevice(exec.cuda_device()), "kformer: cudaSetDevice");
+  }
   static Stream stream(const Kokkos::Cuda& exec) { return exec.cuda_stream(); }
   /// Of the device Kokkos runs on.
   static int capability() {
@@ -46,12 +51,18 @@ struct Device<Kokkos::Cuda> {
 };
 #endif
 
-/// Shows the launches of `f` to Kokkos Tools as one kernel: they are not Kokkos'.
+/// Shows the launches of `f`, on the device of `exec`, to Kokkos Tools as one kernel: they are not Kokkos'.
 template <class Exec, class F>
 void announced(const char* label, const Exec& exec, F f) {
+  Device<Exec>::make_current(exec);
   std::uint64_t id = 0;
   Kokkos::Tools::beginParallelFor(label, Kokkos::Tools::Experimental::device_id(exec), &id);
-  f();
+  try {
+    f();
+  } catch (...) {
+    Kokkos::Tools::endParallelFor(id);  // else whatever follows would lie inside of this kernel
+    throw;
+  }
   Kokkos::Tools::endParallelFor(id);
 }
 

@@ -46,6 +46,7 @@ struct MatmulEntry {
     if (p.options.batch_invariant) return not_batch_invariant;
     const MatmulPlan plan = plan_of(p);
     const std::string why = matmul_refusal(plan);
+    Device<Exec>::make_current(Exec());  // the library chooses for the device of the calling thread
     return why.empty() ? Library::refusal(plan) : why;
   }
   static void run(const Exec& exec, const P& p, const Workspace& workspace) {
