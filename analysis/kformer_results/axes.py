@@ -2,7 +2,7 @@
 """Which columns of the cases are the axes of a sweep."""
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -30,16 +30,35 @@ def with_axes(cases: xr.Dataset, kind: str, deck: str) -> xr.Dataset:
 
     Zipped axes are those with several values in a sweep of mode "zip". Without a readable deck there are no attributes.
     """
+    return cases.assign_attrs(axes_of(kind, deck, key_names(cases)))
+
+
+def axes_of(kind: str, deck: str, columns: Collection[str]) -> dict[str, str]:
+    """The attributes of `with_axes` for cases with these key columns."""
     try:
         sweep = tomllib.loads(deck).get("sweep", {})
         values = {name: found for name, found in sweep.items() if isinstance(found, list) and name != "exclude"}
         zipped = [name for name, found in values.items() if len(found) > 1 and sweep.get("mode") == "zip"]
     except (AttributeError, RecursionError, ValueError):
-        return cases
+        return {}
     if not deck:
-        return cases
-    axes = _known(list(values), cases) or _known(_AXES.get(kind, []), cases)
-    return cases.assign_attrs(sweep_axes=" ".join(axes), zipped_axes=" ".join(_known(zipped, cases)))
+        return {}
+    axes = _known(list(values), columns) or _known(_AXES.get(kind, []), columns)
+    return {"sweep_axes": " ".join(axes), "zipped_axes": " ".join(_known(zipped, columns))}
+
+
+def joined_axes(found: Sequence[Mapping[str, str]], columns: Collection[str]) -> dict[str, str]:
+    """The attributes of `with_axes` for the cases of several files, which do not depend on the order of the files.
+
+    Those of each file if all agree. Otherwise all that are axes in any file, in the order of `columns`; they are zipped where
+    every file zips the same ones.
+    """
+    if all(one == found[0] for one in found):
+        return dict(found[0])
+    axes, zipped = ([set(one.get(name, "").split()) for one in found] for name in ("sweep_axes", "zipped_axes"))
+    together = zipped[0] if all(one == zipped[0] for one in zipped) else set()
+    return {name: " ".join(column for column in columns if column in chosen)
+            for name, chosen in (("sweep_axes", set().union(*axes)), ("zipped_axes", together))}  # fmt: skip
 
 
 def key_names(cases: xr.Dataset) -> list[str]:
@@ -76,6 +95,6 @@ def listed(names: str | Iterable[str]) -> list[str]:
     return [names] if isinstance(names, str) else list(names)
 
 
-def _known(names: list[str], cases: xr.Dataset) -> list[str]:
-    columns = [_COLUMNS.get(name, name) for name in names]
-    return [name for name in columns if name in key_names(cases)]
+def _known(names: list[str], columns: Collection[str]) -> list[str]:
+    renamed = [_COLUMNS.get(name, name) for name in names]
+    return [name for name in renamed if name in columns]

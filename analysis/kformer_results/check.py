@@ -109,11 +109,7 @@ def _dataset_faults(
     yield from _text_faults(place, dataset, schema, later)
     if "meanings" in schema:
         yield from _flag_faults(place, dataset, schema, later)
-    fill = dataset.attrs.get("_FillValue")
-    if "fill" in schema and fill != schema["fill"]:
-        yield f"{place}@_FillValue: is {fill}, must be {schema['fill']}"
-    if schema["type"] == "f64" and fill is not None and not np.all(fill != fill):
-        yield f"{place}@_FillValue: is {fill}, must be nan"
+    yield from _fill_faults(place, dataset, schema)
     yield from _nan_faults(place, dataset, schema, status)
     if schema.get("units") in _NOT_NEGATIVE or posixpath.basename(place).startswith("flop"):
         rows = (np.nan_to_num(dataset[()]) < 0).reshape(len(dataset), -1).any(axis=1)
@@ -130,10 +126,25 @@ def _text_faults(place: str, dataset: h5py.Dataset, schema: Entry, later: bool) 
         if dataset.attrs.get(name) != text:
             yield f"{place}@{name}: is {dataset.attrs.get(name)!r}, must be {text!r}"
     known = {"units", "long_name"} | ({"flag_values", "flag_meanings"} if "meanings" in schema else set())
-    if "fill" in schema or schema["type"] == "f64":
+    if _fill_of(schema) is not None:
         known.add("_FillValue")
     for name in sorted(dataset.attrs.keys() - known - OWN_ATTRIBUTES) if not later else ():
         yield f"{place}@{name}: is no attribute of this dataset"
+
+
+def _fill_of(schema: Entry) -> Any:
+    """What stands where there is no value: NaN of every f64; None of what has a value everywhere."""
+    return np.nan if schema["type"] == "f64" else schema.get("fill")
+
+
+def _fill_faults(place: str, dataset: h5py.Dataset, schema: Entry) -> Iterator[str]:
+    expected, found = _fill_of(schema), dataset.attrs.get("_FillValue")
+    if expected is None:
+        return
+    if found is None:
+        yield f"{place}@_FillValue: is missing, must be {expected}"
+    elif [str(value) for value in np.atleast_1d(found)] != [str(expected)]:
+        yield f"{place}@_FillValue: is {found}, must be {expected}"
 
 
 def _flag_faults(place: str, dataset: h5py.Dataset, schema: Entry, later: bool) -> Iterator[str]:

@@ -14,6 +14,9 @@ METRICS = ("time", "memory", "error")
 # Of kinds without times.
 _DEFAULTS = {"memory_plan": "memory", "quantize": "error"}
 _PER_TOKEN = ("generate", "train")
+# Of cases that did not run to their end. Plans forecast also what does not fit.
+_WITHOUT_PEAK = ("out_of_memory", "error", "unsupported", "skipped_memory")
+_WITHOUT_FORECAST = ("unsupported",)
 
 
 class CompareError(ResultFileError):
@@ -48,8 +51,9 @@ def samples_of(groups: Mapping[str, xr.Dataset], kind: str, metric: str) -> pd.D
     frame = key_frame(cases, follow=False).assign(noisy=noisy)
     if metric == "memory":
         values = _exact(_column(cases, "peak_bytes" if "peak_bytes" in cases else "predicted_bytes", kind))
-        if "time_median" in cases:  # what did not run has no peak
-            values = [x if np.isfinite(t) else x[:0] for x, t in zip(values, cases["time_median"].values)]
+        if "status" in cases:
+            without = _WITHOUT_FORECAST if kind == "memory_plan" else _WITHOUT_PEAK
+            values = [x[:0] if status in without else x for x, status in zip(values, cases["status"].values)]
     elif kind == "generate":
         return _repeats(frame, 1 / _column(cases, "decode_rate", kind)[:, None])
     elif kind == "train":

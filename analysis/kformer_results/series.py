@@ -134,8 +134,7 @@ def crossover_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
     shown = ["execution_space", "dtype", "direction"]
     shown += [name for name in _CONFIGURATION if name in scalars and scalars[name].nunique() > 1]
     table = scalars[shown].copy()
-    crossover = scalars["crossover_seq_len"].fillna(-1).astype(int)
-    table["faster_from"] = crossover.astype(str).where(crossover >= 0, "-")
+    table["faster_from"] = ["-" if pd.isna(length) else str(int(length)) for length in scalars["crossover_seq_len"]]
     for length in comparison["seq_len"].values:
         table[f"x@{length}"] = comparison["speedup"].sel(seq_len=length).to_series()
     return table

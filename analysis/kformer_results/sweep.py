@@ -10,9 +10,12 @@ import h5py
 import numpy as np
 import xarray as xr
 
+from .axes import axes_of, joined_axes, key_names
 from .groups import attributes_of, decoded, dims_of
 from .reader import DAMAGE, ResultFileError, check_size, checked_file, open_results, with_rates
 from .schema import kinds, schema_of
+
+_DECK = "provenance/deck_resolved"
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,8 @@ def open_sweep(paths: str | Path | Iterable[str | Path]) -> xr.Dataset:
     Has the columns that all files have and that are along "case" alone, and `file`, the path of each case's file. Samples
     and other groups stay in the files. Names, units and descriptions are read from the first file of each version only,
     as kind and version say what they are: thousands of files open many times faster than one by one. `to_grid` takes the
-    result: what differs between the files is an axis.
+    result: what differs between the files is an axis. Axes are those of the decks (`joined_axes`): where decks differ, those
+    of any file, whatever the order of the files, and they are zipped only if every file zips the same ones.
 
     Raises ResultFileError if there are no paths, a file cannot be read, is of another kind than the first, or lacks a
     column of the first file of its version that every file of that version has.
@@ -43,14 +47,17 @@ def open_sweep(paths: str | Path | Iterable[str | Path]) -> xr.Dataset:
     if "cases" not in first:
         raise ResultFileError(f"{paths[0]}: {_without_cases(kind, version)}")
     layouts: dict[str, _Layout] = {}
-    parts = [_columns(Path(path), kind, layouts) for path in paths]
+    parts, decks = zip(*(_columns(Path(path), kind, layouts) for path in paths))
     names = [name for name in parts[0] if name != "case" and all(name in part for part in parts)]
     variables = {name: xr.Variable("case", np.concatenate([part[name].values for part in parts]), parts[0][name].attrs)
                  for name in names}  # fmt: skip
     counts = [part["case"].size for part in parts]
     variables["file"] = xr.Variable("case", np.repeat(np.array([str(path) for path in paths], object), counts),
                                     {"long_name": "file of the case"})  # fmt: skip
-    return with_rates(xr.Dataset(variables, {"case": np.arange(sum(counts))}, first["cases"].attrs))
+    cases = with_rates(xr.Dataset(variables, {"case": np.arange(sum(counts))}, first["cases"].attrs))
+    columns = key_names(cases)
+    axes = {deck: axes_of(kind, deck, columns) for deck in dict.fromkeys(decks)}
+    return cases.assign_attrs(joined_axes(list(axes.values()), columns))
 
 
 def _without_cases(kind: str, version: str) -> str:
@@ -59,7 +66,8 @@ def _without_cases(kind: str, version: str) -> str:
     return "the file has no cases: the run stopped before its first case was finished"
 
 
-def _columns(path: Path, kind: str, layouts: dict[str, _Layout]) -> dict[str, xr.Variable]:
+def _columns(path: Path, kind: str, layouts: dict[str, _Layout]) -> tuple[dict[str, xr.Variable], str]:
+    """The columns of a file, and its deck."""
     try:
         with checked_file(path) as file:
             if (found := str(file.attrs.get("kind", ""))) != kind:
@@ -69,7 +77,8 @@ def _columns(path: Path, kind: str, layouts: dict[str, _Layout]) -> dict[str, xr
                 layouts[version] = _layout_of(file["cases"], _optional(kind, version))
             layout = layouts[version]
             values = _read(path, file["cases"], layout)
-            return {name: decoded(("case",), column, dict(layout.attributes[name])) for name, column in values.items()}
+            columns = {name: decoded(("case",), column, dict(layout.attributes[name])) for name, column in values.items()}
+            return columns, str(file[_DECK].asstr()[()]) if _DECK in file else ""
     except DAMAGE as error:
         raise ResultFileError(f"{path}: its cases cannot be read ({error})") from error
 

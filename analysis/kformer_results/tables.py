@@ -30,7 +30,8 @@ def generation_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
 def memory_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
     """One row per case of a memory plan, in GiB: every class, their peak together, the budget, and what it leaves or lacks.
 
-    `fits` is the status of a case that cannot run anyway. `extra_time` is the share of recomputation.
+    `fits` is the status of a case that cannot run anyway; nothing was counted of one that is not supported.
+    `extra_time` is the share of recomputation.
     """
     frame = _frame(groups)
     keys = ["op", "execution_space", "dtype", "weights", "kv_cache", "recompute", "prefill_chunk", "batch", "context"]
@@ -40,6 +41,8 @@ def memory_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
             table[f"{name}_GiB"] = frame[column] / 2**30
     total, budget = (frame[name].astype(float) / 2**30 for name in ("predicted_bytes", "available_bytes"))
     table = table.assign(total_GiB=total, budget_GiB=budget, left_GiB=budget - total)
+    counted = [name for name in table if name.endswith("_GiB") and name != "budget_GiB"]
+    table[counted] = table[counted].where(frame["status"] != "unsupported")
     table["fits"] = frame["fits"].where(frame["status"].isin(["ok", "skipped_memory"]), frame["status"])
     found = {"max_context": "largest_context", "max_batch": "largest_batch", "extra_time": "recompute_share"}
     return table.assign(**{name: frame[column] for name, column in found.items()})

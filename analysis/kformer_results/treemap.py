@@ -111,7 +111,7 @@ def _label(path: tuple[str, ...]) -> str:
 
 def _is_dark(colour: str) -> bool:
     red, green, blue = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
-    return 0.299 * red + 0.587 * green + 0.114 * blue < 140
+    return 0.299 * red + 0.587 * green + 0.114 * blue < 125
 
 
 def _lay_out(node: Node, path: tuple[str, ...], box: tuple[float, float, float, float], found: list[Tile]) -> None:

@@ -39,4 +39,4 @@ def _write_comparison(file):
                          for n in synthetic.SEQ_LENS] for point in points])  # fmt: skip
     synthetic.column(group, "speedup", speedup, ("configuration", "seq_len"), units="1")
     crossover = np.array([512, 512, 512, -1], dtype=np.int64)
-    synthetic.column(group, "crossover_seq_len", crossover, ("configuration",), units="1")
+    synthetic.column(group, "crossover_seq_len", crossover, ("configuration",), units="1", _FillValue=np.int64(-1))

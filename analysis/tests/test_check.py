@@ -137,6 +137,16 @@ class Faults(WithFile, WithMain):
 
         self.assertEqual(self.damaged(change, "attention_compare"), ["/comparison/crossover_seq_len@_FillValue: is 0, must be -1"])
 
+    def test_a_fill_value_is_missing(self):
+        def change(file):
+            for name in ("comparison/crossover_seq_len", "cases/flops", "comparison/speedup"):
+                del file[name].attrs["_FillValue"]
+
+        self.assertEqual(sorted(self.damaged(change, "attention_compare")), [
+            "/cases/flops@_FillValue: is missing, must be nan", "/comparison/crossover_seq_len@_FillValue: is missing, must be -1",
+            "/comparison/speedup@_FillValue: is missing, must be nan",
+        ])  # fmt: skip
+
     def test_attributes_that_change_what_readers_return(self):
         def change(file):
             file["cases/batch"].attrs["_FillValue"] = np.int64(1)

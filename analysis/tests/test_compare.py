@@ -320,10 +320,13 @@ text = "{3}"
         self.assertRegex(out, r"B/A +verdict\n")
 
     def test_what_did_not_run_has_no_memory(self):
-        columns = {"dtype": ["f32", "f64"], "peak_bytes": [4.0, 8.0], "time_median": [1.0, np.nan]}
-        run = {"": xr.Dataset(attrs={"kind": "layer_sweep"}),
-               "cases": xr.Dataset({name: ("case", values) for name, values in columns.items()}, {"case": [0, 1]})}
-        self.assertEqual(compare(run, run, "memory").table["verdict"].tolist(), ["equal", "none"])
+        ends = ["ok", "failed_check", "unchecked", "out_of_memory", "error", "skipped_memory", "unsupported"]
+        columns = {"batch": range(7), "peak_bytes": np.ones(7), "predicted_bytes": np.ones(7), "status": ends}
+        for kind, ran in (("layer_sweep", 3), ("generate", 3), ("memory_plan", 6)):
+            found = columns if kind != "memory_plan" else {name: column for name, column in columns.items() if name != "peak_bytes"}
+            run = {"": xr.Dataset(attrs={"kind": kind}),
+                   "cases": xr.Dataset({name: ("case", values) for name, values in found.items()}, {"case": range(7)})}
+            self.assertEqual(compare(run, run, "memory").table["verdict"].tolist(), ["equal"] * ran + ["none"] * (7 - ran), kind)
 
     def test_repeats_of_a_generation_are_samples(self):
         columns = {name: list(values[:1]) * 5 for name, values in GENERATED["cases"][1].items()}

@@ -114,6 +114,14 @@ class Grid(WithFile):
         point = found.sel(point="batch 4, seq_len 16", execution_space="serial")
         self.assertEqual((point["time_median"].item(), point["seq_len"].item()), (4, 16))
 
+    def test_zipped_axes_that_others_separate_stand_at_the_first(self):
+        deck = '[sweep]\nmode = "zip"\nbatch = [8, 4]\nimpl = ["flash"]\nseq_len = [8, 16]\ndtype = ["f32"]\n'
+        found = to_grid(axes.with_axes(columns(batch=[8, 4], impl=["flash"] * 2, seq_len=[8, 16], dtype=["f32"] * 2), "layer_sweep", deck))
+        self.assertEqual(found["time_median"].dims, ("point", "impl", "dtype"))
+        self.assertEqual((found["batch"].dims, found["seq_len"].dims), (("point",), ("point",)))
+        self.assertNotIn("batch", found.data_vars)
+        self.assertEqual(found["point"].attrs, {"long_name": "values of the axes that vary together"})
+
     def test_lengths_that_follow_each_other_are_no_product(self):
         cases = columns(q_len=[8, 1, 16, 1], seq_len=[8, 8, 16, 16], head_dim=[4] * 4, v_head_dim=[4] * 4)
         found = to_grid(cases)

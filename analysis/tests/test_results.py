@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from kformer_results import ResultFileError, open_results, plots, series
+from kformer_results import ResultFileError, open_results, plots, series, summary
 from kformer_results.__main__ import main
 from tests import synthetic
 
@@ -169,6 +169,16 @@ class Reader(WithFile):
                 if "flag_meanings" not in values.attrs:
                     self.assertTrue(values.identical(group[column].variable), f"{name}/{column}")
             self.assertLessEqual(set(expected.variables), set(group.variables))
+
+    def test_lists_of_one_number_are_that_number(self):
+        def change(file):
+            file["cases"].attrs.update(one=np.array([7]), two=np.array([7, 8]))
+            synthetic.flags(file["cases"], "only", np.zeros(32, np.int8), ("yes",))
+
+        cases = open_results(self.changed(change))["cases"]
+        self.assertEqual((np.shape(cases.attrs["one"]), cases.attrs["one"]), ((), 7))
+        self.assertEqual(list(cases.attrs["two"]), [7, 8])
+        self.assertEqual(set(cases["only"].values), {"yes"})
 
     def test_only_some_groups(self):
         path = self.written()
@@ -407,7 +417,7 @@ class CommandLine(WithMain, WithFile):
 
     def test_a_plot_without_an_ending_is_a_png(self):
         path = self.written(regions=False, cases=8)
-        for name, written in (("picture", "picture.png"), ("a.v1", "a.v1.png"), ("a.svg", "a.svg")):
+        for name, written in (("picture", "picture.png"), ("a.v1", "a.v1.png"), ("a.svg", "a.svg"), ("b.PNG", "b.PNG")):
             out = self.run_main("plot", path, "-o", self.folder / name)[1]
             self.assertEqual(out, f"{self.folder / written}\n")
             self.assertTrue((self.folder / written).exists())
@@ -417,6 +427,12 @@ class CommandLine(WithMain, WithFile):
         with h5py.File(self.folder / "layer.h5", "r+") as file:
             file["cases/batch"][16:] = 4
         self.assertIn("flash against standard, batch 1:\n", self.run_main("summary", self.folder / "layer.h5")[1])
+
+    def test_savings_that_round_to_nothing_have_no_minus(self):
+        reductions = pd.DataFrame({"direction": "forward", "dtype": "f32", "seq_len": [512, 1024], "reduction": [0.0004, 0.5]})
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            summary._print_reductions(reductions, "")
+        self.assertRegex(out.getvalue(), r"(?m)^forward +f32 +\+0\.0 % +-50\.0 %$")
 
     def test_summary_has_a_row_for_each_case(self):
         code, out, _ = self.run_main("summary", self.written())

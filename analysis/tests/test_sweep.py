@@ -14,6 +14,7 @@ import xarray as xr
 from kformer_results import ResultFileError, open_results, open_sweep, reader, to_grid
 from tests import stored
 from tests.test_results import WithFile
+from tests.test_tables import write
 
 # As many copies are opened; 1000 of them say how long a large sweep takes.
 FILES = int(os.environ.get("KFORMER_SWEEP_FILES", "30"))
@@ -69,12 +70,48 @@ class Sweep(WithFile):
         old = stored.unpack(self.folder, "memory_plan", "1.0").rename(self.folder / "old.h5")
         with h5py.File(old, "r+") as file:
             del file["cases/communication_bytes"]
-        paths = [old, stored.unpack(self.folder, "memory_plan")]
-        found = open_sweep(paths)
-        alone = [open_results(path)["cases"] for path in paths]
-        self.assertNotIn("communication_bytes", found)
-        for name in ("predicted_bytes", "status", "largest_batch"):
-            np.testing.assert_array_equal(found[name].values, np.concatenate([cases[name].values for cases in alone]), name)
+        new = stored.unpack(self.folder, "memory_plan")
+        for paths in ([old, new], [new, old]):
+            found = open_sweep(paths)
+            alone = [open_results(path)["cases"] for path in paths]
+            self.assertNotIn("communication_bytes", found)
+            for name in ("predicted_bytes", "status", "largest_batch"):
+                np.testing.assert_array_equal(found[name].values, np.concatenate([cases[name].values for cases in alone]), name)
+
+    def test_files_of_a_later_version_join(self):
+        paths = self.runs()
+        for path in paths:
+            with h5py.File(path, "r+") as file:
+                file.attrs["schema_version"] = "1.99"
+        self.assertEqual(open_sweep(paths).sizes["case"], 2 * open_results(paths[0])["cases"].sizes["case"])
+
+    def decks(self, *sweeps):
+        """Files of two cases each, of 8 and 16 tokens, with these tables [sweep]."""
+        paths = []
+        for number, sweep in enumerate(sweeps):
+            path = self.folder / f"{number}.h5"
+            batch = np.array([1, 2]) * 100**number
+            columns = {"impl": ["flash"] * 2, "batch": batch, "seq_len": [8, 16], "flops": 1.0 * batch}
+            write(path, "layer_sweep", {"cases": ("case", columns)})
+            with h5py.File(path, "r+") as file:
+                file["provenance/deck_resolved"] = f"[sweep]\n{sweep}\n"
+            paths.append(path)
+        return paths
+
+    def test_axes_do_not_depend_on_the_order_of_files(self):
+        zipped = 'mode = "zip"\nimpl = ["flash"]\nseq_len = [8, 16]\nbatch = [1, 2]'
+        product = 'mode = "product"\nbatch = [1, 2]\nseq_len = [8, 16]'
+        for sweeps, dims in (
+            ((zipped, zipped), ("impl", "point")),
+            ((product, product), ("batch", "seq_len")),
+            ((zipped, product), ("impl", "batch", "seq_len")),
+            ((zipped, zipped.replace('impl = ["flash"]\n', "")), ("impl", "point")),
+            ((zipped, ""), ("impl", "batch", "seq_len")),
+        ):  # fmt: skip
+            paths = self.decks(*sweeps)
+            grids = [to_grid(open_sweep(order))["flops"] for order in (paths, paths[::-1])]
+            self.assertEqual(grids[0].dims, dims, sweeps)
+            xr.testing.assert_identical(*(grid.sortby(list(dims)) for grid in grids))
 
     def test_trainings_have_their_file_as_axis(self):
         first = stored.unpack(self.folder, "train")

@@ -92,7 +92,10 @@ class Tables(WithFile, WithMain):
         path = self.planned()
         with h5py.File(path, "r+") as file:
             file["cases/status"][...] = b"unsupported"
-        self.assertEqual(tables.memory_table(open_results(path))["fits"].tolist(), ["unsupported"])
+        table = tables.memory_table(open_results(path))
+        self.assertEqual(table["fits"].tolist(), ["unsupported"])
+        self.assertTrue(table[["weights_GiB", "total_GiB", "left_GiB"]].isna().all(axis=None))
+        self.assertEqual(table["budget_GiB"].tolist(), [6.5])
 
     def test_plans_have_every_class_of_memory(self):
         table = tables.memory_table(open_results(stored.unpack(self.folder, "memory_plan")))

@@ -4,11 +4,22 @@
 import unittest
 
 import pandas as pd
+from matplotlib.colors import to_hex, to_rgb
 
 from kformer_results import open_results, plots, series, train_plots
+from kformer_results.style import BLOCK_COLOURS, OWN_COLOUR
 from kformer_results.treemap import Node, draw_treemap, squarified, tiles_of, tree_of
 from tests import stored, synthetic
 from tests.test_results import WithFile, WithPlots
+
+
+def _contrast(one, other):
+    """Of two colours, from 1 to 21: WCAG 2.1, "contrast ratio"."""
+    luminances = []
+    for colour in (one, other):
+        linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+        luminances.append(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2])
+    return (max(luminances) + 0.05) / (min(luminances) + 0.05)
 
 
 class Treemap(WithFile, WithPlots):
@@ -63,6 +74,31 @@ class Treemap(WithFile, WithPlots):
         draw_treemap(axes, root, "title")
         self.assertEqual([text.get_text() for text in axes.texts], ["large\n99.5 %"])
         self.assertEqual(len(axes.patches), 2)
+
+    def test_names_are_as_light_as_their_tile_is_dark(self):
+        axes = self.axes()
+        names = [f"part {k:02}" for k in range(13)]
+        draw_treemap(axes, Node("", 13.0, [Node(name, 1.0) for name in names]), "title")
+        fills = {text.get_text().split("\n")[0]: to_hex(patch.get_facecolor()) for text, patch in zip(axes.texts, axes.patches)}
+        # More parts than colours begin anew.
+        self.assertEqual([fills[name] for name in names], [colour.lower() for colour in [*BLOCK_COLOURS, BLOCK_COLOURS[0]]])
+        for text, patch in zip(axes.texts, axes.patches):
+            contrast = {letters: _contrast(letters, patch.get_facecolor()) for letters in ("white", "black")}
+            self.assertEqual(text.get_color(), max(contrast, key=contrast.get), to_hex(patch.get_facecolor()))
+
+    def test_what_a_region_does_itself_is_grey_only_beside_blocks(self):
+        root = Node("", 4.0, [Node("forward", 4.0, [Node("a", 3.0)])])
+        for blocks, colours in (((), BLOCK_COLOURS[:2]), (("a",), [BLOCK_COLOURS[0], OWN_COLOUR])):
+            axes = self.axes()
+            draw_treemap(axes, root, "title", blocks=blocks)
+            self.assertEqual([to_hex(patch.get_facecolor()) for patch in axes.patches], [colour.lower() for colour in colours])
+
+    def test_parts_that_nobody_could_see_are_left_out(self):
+        for share, count in ((2e-6, 2), (5e-7, 1)):
+            tiles = tiles_of(Node("", 1.0, [Node("all", 1 - share), Node("speck", share)]))
+            self.assertEqual(len(tiles), count)
+            tiles = tiles_of(Node("", 1.0, [Node("all", 1 - share)]))
+            self.assertEqual([tile.path for tile in tiles], [("all",), ("(own)",)][:count])
 
     def test_tiles_without_the_height_for_it_have_no_share(self):
         axes = self.axes()

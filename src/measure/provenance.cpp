@@ -74,6 +74,12 @@ std::string kokkos_configuration() {
   return text.str();
 }
 
+// The kind goes without saying where the name of the run begins with its first word.
+std::string title_of(const std::string& kind, const std::string& run_name) {
+  const bool said = run_name.starts_with(kind.substr(0, kind.find('_')));
+  return "Kformer " + (said ? run_name : kind + " " + run_name);
+}
+
 std::string environment_value(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
@@ -106,7 +112,7 @@ void write_provenance(ResultFile& file, const std::string& kind, const std::stri
   const std::string date = utc_now();
   const std::string command = joined(command_line, " ");
   file.root()
-      .attribute("title", "Kformer " + kind + " " + run_name, "of plots")
+      .attribute("title", title_of(kind, run_name), "of plots")
       .attribute("source", version_line("Kformer"), "what made the data")
       .attribute("history", date + " " + command,
                  "the commands that made the file, a line each, with their time")

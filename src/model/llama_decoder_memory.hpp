@@ -93,6 +93,12 @@ void LlamaDecoder<Exec, T>::divide(Ledger& ledger) {
     m_config = Impl::slice_of(m_config, m_options.tensor);
     Impl::require_whole_blocks(m_config, m_options.formats);
   });
+  for (const auto& [name, format] : m_options.formats)
+    if (m_options.activations == Activations::int8 && is_ternary(format) && Impl::divided_axis(name) == 1)
+      throw NotSupported("kformer::LlamaDecoder: activations are int8, but " + name + " is in " +
+                         to_string(format) +
+                         ", for which each row of them has one scale, which ranks (tensor) would divide; use "
+                         "Activations::full");
   m_tensor.emplace(m_options.tensor, CollectivesOptions{}, ledger);
 }
 

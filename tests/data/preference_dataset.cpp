@@ -252,6 +252,31 @@ BOOST_AUTO_TEST_CASE(a_fingerprint_knows_tokens_and_targets) {
   BOOST_TEST(usual != of(line_of(R"("1")", R"("ac")", R"("ab")")));
 }
 
+// Of two sets with the same tokens and targets one after another, each pair has the first turn in another sequence.
+BOOST_AUTO_TEST_CASE(a_fingerprint_knows_where_sequences_end) {
+  const auto tokenizer = spaced_tokenizer();
+  const auto turns = [&](const std::string& first, const std::string& second) {
+    return "[" + said(first) + "," + user + "," + said(second) + "]";
+  };
+  const auto of = [&](const std::string& chosen, const std::string& rejected) {
+    Pairs pairs(line_of(user, chosen, rejected));
+    pairs.options.chat->style = ChatStyle::llama2;
+    return pairs.open(*tokenizer);
+  };
+  const auto one = of(turns("Yo", "No"), said("ab")), other = of(said("Yo"), turns("No", "ab"));
+  const auto joined = [](const PreferenceDataset& data, auto member) {
+    const auto pair = pair_at(data, 0);
+    Ids all = pair.chosen.*member;
+    all.insert(all.end(), (pair.rejected.*member).begin(), (pair.rejected.*member).end());
+    return all;
+  };
+  BOOST_TEST(joined(one, &TokenSequence::ids) == joined(other, &TokenSequence::ids),
+             boost::test_tools::per_element());
+  BOOST_TEST(joined(one, &TokenSequence::targets) == joined(other, &TokenSequence::targets),
+             boost::test_tools::per_element());
+  BOOST_TEST(one.fingerprint() != other.fingerprint());
+}
+
 BOOST_AUTO_TEST_CASE(the_beginning_of_text) {
   Pairs pairs(line_of(R"("1")", R"("a")", R"("b")") + line_of(R"("")", R"("a")", R"("b")"));
   pairs.options.add_bos = false;

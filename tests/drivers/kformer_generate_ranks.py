@@ -107,6 +107,19 @@ class Generations(RanksTest):
         subprocess.run([os.environ["KFORMER_QUANTIZE"], "model", "packed", "-f", "q8_0", "-e", "q8_0"], cwd=self.folder,
                        check=True, stdout=subprocess.DEVNULL)
         self.check_close(ranks=4, model=self.folder / "packed")
+        # Activations that share a scale are on one rank.
+        self.check_close('generate.activations="int8"', ranks=4, model=self.folder / "packed")
+
+    def test_a_scale_of_activations_that_ranks_would_divide_is_refused(self):
+        """Of ternary weights, whose rows of activations have one scale each."""
+        changes = {"hidden_size": 512, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 258}
+        write_model(self.folder / "model", random_model(config=CONFIG | changes), **changes)
+        subprocess.run([os.environ["KFORMER_QUANTIZE"], "model", "packed", "-f", "tq2_0"], cwd=self.folder, check=True,
+                       stdout=subprocess.DEVNULL)
+        settings = {"model": self.folder / "packed", "keys": 'max_new_tokens = 1\n[[prompt]]\ntext = "O"\n'}
+        self.generate(2, "parallel.tensor=2", **settings)
+        log = self.generate(2, "parallel.tensor=2", 'generate.activations="int8"', expect=1, **settings)[1]
+        self.assertIn("is in TQ2_0, for which each row of them has one scale, which ranks (tensor) would divide; use Activations::full", log)
 
     def test_adapters(self):
         """Merged into the weights, beside them, and several, some with magnitudes."""

@@ -177,6 +177,13 @@ class Decks(MemoryTest):
 
 @needs_h5py
 class Forecasts(MemoryTest):
+    def test_a_title_says_each_thing_once(self):
+        self.deck("context = 16\n")
+        for name, title in (("memory-tiny", "Kformer memory-tiny"), ("tiny", "Kformer memory_plan tiny")):
+            self.run_driver("deck.toml", "--set", f"run.name={name}")
+            with h5py.File(self.folder / f"{name}.h5") as file:
+                self.assertEqual(file.attrs["title"], title)
+
     def test_weights_and_cache_are_what_they_must_be(self):
         self.run_driver(self.SMOKE_DECK, "--set", "sweep.context=[8192]", "-o", "plan.h5")
         with h5py.File(self.folder / "plan.h5") as file:

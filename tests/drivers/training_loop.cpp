@@ -302,7 +302,9 @@ BOOST_AUTO_TEST_CASE(a_logit_that_is_no_number_is_never_drawn) {
 BOOST_AUTO_TEST_CASE(a_text_ends_by_its_token_or_where_the_sequence_is_full) {
   BOOST_TEST(texts_of_a_step({.prompts = {"a"}, .max_new_tokens = 30}).front() == "xx");
   learner.logits[257] = 2;
+  learner.log.clear();
   BOOST_TEST(texts_of_a_step({.prompts = {"a"}, .max_new_tokens = 30}).front() == "");
+  BOOST_TEST(std::ranges::count(learner.log, 't') == 1, learner.log);
   learner.logits = only("\xE2");
   BOOST_TEST(texts_of_a_step({.prompts = {"a"}, .max_new_tokens = 1}).front() == "\xEF\xBF\xBD");
   BOOST_CHECK_EXCEPTION(write_every(0, {.prompts = {"abc"}}), NotSupported, [](const NotSupported& error) {
