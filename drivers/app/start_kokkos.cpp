@@ -56,6 +56,14 @@ void require_device() {
   if (const std::string why = missing_device(); !why.empty()) throw NotSupported(why);
 }
 
+// Kokkos moves the null, too, when it takes an argument away.
+std::vector<char*> argument_pointers(std::vector<std::string>& arguments) {
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
 std::unique_ptr<Kokkos::ScopeGuard> start_kokkos(const std::string& program, std::vector<std::string> arguments,
                                                  std::int64_t threads) {
   Impl::check_forced_kernels();
@@ -63,9 +71,8 @@ std::unique_ptr<Kokkos::ScopeGuard> start_kokkos(const std::string& program, std
   note_unbound_threads(arguments);
   if (threads > 0) arguments.push_back("--kokkos-num-threads=" + std::to_string(threads));
   require_threads(arguments);
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  int argc = static_cast<int>(argv.size());
+  std::vector<char*> argv = argument_pointers(arguments);
+  int argc = static_cast<int>(arguments.size());
   return std::make_unique<Kokkos::ScopeGuard>(argc, argv.data());
 }
 

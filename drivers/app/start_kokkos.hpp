@@ -14,6 +14,9 @@ namespace kformer::drivers {
 /// \throws NotSupported if Kokkos was built for a device that this machine lacks
 void require_device();
 
+/// What `main` has as `argv`: a pointer to each of the arguments, and a null.
+std::vector<char*> argument_pointers(std::vector<std::string>& arguments);
+
 /// Starts Kokkos, which ends with the lifetime of the result.
 /// \param program   as the command line has it
 /// \param arguments of Kokkos

@@ -53,8 +53,9 @@ double attention_flops(const AttentionTask& task) {
 
 double attention_bytes(const AttentionTask& task) {
   const AttentionShape& s = task.shape;
-  const double queries = static_cast<double>(s.batch * s.q_len * s.q_heads),
-               keys = static_cast<double>(s.batch * s.kv_len * s.kv_heads),
+  const double sequences = static_cast<double>(s.batch),
+               queries = sequences * static_cast<double>(s.q_len * s.q_heads),
+               keys = sequences * static_cast<double>(s.kv_len * s.kv_heads),
                seen = sum_over_sequences(task, keys_of_sequence) * static_cast<double>(s.kv_heads);
   const double rows = task.backward ? 2 * queries + seen + keys : queries + seen;
   const double width = static_cast<double>(s.head_dim + s.v_head_dim);

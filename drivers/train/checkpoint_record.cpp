@@ -54,13 +54,22 @@ Json json_of(const TrainerState& s) {
           {"spike_norms", json_of(s.spike_norms)}};
 }
 
+// The JSON library would convert any number, and one that no integer holds has no value then.
+std::int64_t count_of(const Json& json, const char* key) {
+  constexpr std::uint64_t most = std::uint64_t(1) << 62;  // a run goes on counting
+  const Json& value = json.at(key);
+  if (!value.is_number_unsigned() || value.get<std::uint64_t>() > most)
+    throw FileError(fmt::format("its '{}' is {}, expected an integer in [0, {}]", key, value.dump(), most));
+  return value.get<std::int64_t>();
+}
+
 TrainerState state_of(const Json& json) {
   TrainerState s;
-  s.steps = json.at("steps");
-  s.optimizer.steps = json.at("optimizer_steps");
-  s.optimizer.skipped = json.at("skipped");
+  s.steps = count_of(json, "steps");
+  s.optimizer.steps = count_of(json, "optimizer_steps");
+  s.optimizer.skipped = count_of(json, "skipped");
   s.optimizer.loss_scale = number_of(json.at("loss_scale"));
-  s.optimizer.good_steps = json.at("good_steps");
+  s.optimizer.good_steps = count_of(json, "good_steps");
   s.spike_losses = numbers_of(json.at("spike_losses"));
   s.spike_norms = numbers_of(json.at("spike_norms"));
   return s;

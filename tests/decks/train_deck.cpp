@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -153,6 +154,9 @@ BOOST_AUTO_TEST_CASE(bytes_have_units) {
   using Impl::schema::bytes_in;
   BOOST_TEST(bytes_in("4096").value() == 4096);
   BOOST_TEST(bytes_in("0").value() == 0);
+  BOOST_TEST(bytes_in("9007199254740993").value() == (std::int64_t(1) << 53) + 1);
+  BOOST_TEST(bytes_in("9223372036854775807").value() == std::numeric_limits<std::int64_t>::max());
+  BOOST_TEST(!bytes_in("9223372036854775808"));
   BOOST_TEST(bytes_in("7B").value() == 7);
   BOOST_TEST(bytes_in("2KB").value() == 2000);
   BOOST_TEST(bytes_in("2KiB").value() == 2048);

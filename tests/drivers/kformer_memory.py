@@ -121,6 +121,18 @@ class Decks(MemoryTest):
         self.assertIn("\n  kformer::Ledger: the ", out)
         self.assertIn(" does not fit in 64 bits; make the extents smaller", out)
 
+    def test_a_mask_of_a_cache_that_leaves_64_bits_is_unsupported(self):
+        deck = self.SMALL.replace("_heads = 4", "_heads = 65536\nhead_dim = 2\nsliding_window = 8")
+        (self.folder / "deck.toml").write_text(deck + 'purpose = "generate"\nkv_cache = "heavy_hitters"\ncontext = 1073741824\n'
+                                               "prefill_chunk = 536870912\n[plan]\nbudget = 536870912\n")
+        out = self.run_driver("deck.toml", expect=7).stdout
+        self.assertIn("the product 65536 x 536870912 x 1073741824 does not fit in 64 bits", out)
+
+    def test_the_greatest_budget_is_one(self):
+        greatest = 2**63 - 1
+        (self.folder / "deck.toml").write_text(self.SMALL + f"[memory]\nbudget = {greatest}\n")
+        self.assertIn("budget 8.00 EiB", self.run_driver("deck.toml").stdout)
+
     def test_every_deck_of_the_project_is_good(self):
         self.check_decks_of_the_project("memory_plan", 1)
 

@@ -121,6 +121,9 @@ class OneRank(ScalingTest):
                 ("grids = []\n", "'sweep.grids' is empty"),
                 ('grids = ["1x1x1x0"]\n', "'sweep.grids' has '1x1x1x0', which is no grid"),
                 ('grids = ["1x1x1x2x1"]\n', "'sweep.grids' has '1x1x1x2x1', which is no grid"),
+                ('grids = ["256x257x1"]\n', "'sweep.grids' has '256x257x1', which is no grid"),
+                # 2^64 ranks.
+                ('grids = ["65536x65536x65536x65536"]\n', "'sweep.grids' has '65536x65536x65536x65536', which is no grid"),
                 ('grids = ["1x1x1x2"]\nparts = 2\n', "'sweep.parts' = 2 needs 'sweep.schedule' = \"interleaved\""),
                 ('grids = ["1x1x1x2"]\nschedule = "interleaved"\n', "'sweep.schedule' = \"interleaved\" needs 'sweep.parts' > 1"),
                 ('grids = ["1x1x1"]\n[simulate]\ngrids = ["2x1x1"]\n', "[simulate] needs [machine]")):

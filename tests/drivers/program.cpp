@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "app/start_kokkos.hpp"
 #include "io/scratch_directory.hpp"
 #include "kformer/core/error.hpp"
 #include "kformer/io/safetensors.hpp"
@@ -47,6 +48,14 @@ struct Ended {
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(program)
+
+BOOST_AUTO_TEST_CASE(the_arguments_of_kokkos_end_with_a_null) {
+  std::vector<std::string> arguments{"program", "--kokkos-num-threads=1"};
+  const std::vector<char*> pointers = drivers::argument_pointers(arguments);
+  BOOST_TEST_REQUIRE(pointers.size() == 3u);
+  BOOST_TEST(
+      (pointers[0] == arguments[0].data() && pointers[1] == arguments[1].data() && pointers[2] == nullptr));
+}
 
 BOOST_AUTO_TEST_CASE(a_file_that_becomes_shorter_while_it_is_read_is_a_file_error) {
   const ScratchDirectory folder;

@@ -139,6 +139,21 @@ BOOST_AUTO_TEST_CASE(another_text_is_no_record) {
                text);
 }
 
+BOOST_AUTO_TEST_CASE(a_checkpoint_counts_in_integers) {
+  const CheckpointRecord record;
+  const std::string text = checkpoint_text(record), key = "\"good_steps\":";
+  const std::size_t place = text.find(key + "0");
+  BOOST_TEST_REQUIRE(place != text.npos);
+  const auto with = [&](const std::string& count) {
+    std::string changed = text;
+    changed.replace(place + key.size(), 1, count);
+    return error_of([&] { checkpoint_record(changed, checkpoint_columns(record.history), "x"); });
+  };
+  BOOST_TEST(with("4611686018427387904") == "no error");
+  for (const char* count : {"-1", "1.5", "1e300", "true", "4611686018427387905", "18446744073709551615"})
+    BOOST_TEST(with(count).starts_with("x: not written by kformer-train: its 'good_steps' is "), count);
+}
+
 BOOST_AUTO_TEST_CASE(the_text_of_a_checkpoint_does_not_grow_with_its_steps) {
   CheckpointRecord record;
   const std::size_t length = checkpoint_text(record).size();

@@ -193,6 +193,9 @@ BOOST_AUTO_TEST_CASE(all_faults_are_reported_together) {
              "'bos_token_id' = 1000 is not below vocab_size = 1000");
   BOOST_TEST(fault(llama + R"(, "head_dim": 7)") ==
              "'head_dim' = 7 is odd, but RoPE rotates pairs of features");
+  BOOST_TEST(fault(llama + R"(, "head_dim": 4194306)") ==
+             "'head_dim' = 4194306 gives the 4 query heads more than 16777216 features together");
+  BOOST_TEST(read(llama + R"(, "head_dim": 4194304)").head_dim == 4194304);
   BOOST_TEST(fault(llama + R"(, "rms_norm_eps": 1e999)") ==
              "the file has a number beyond the range of doubles");
 }

@@ -17,7 +17,9 @@ namespace kformer {
 using namespace Impl::schema;
 
 std::optional<PlanParallelTable> parse_grid(const std::string& text) {
+  constexpr std::int64_t most_ranks = 1 << 16;
   PlanParallelTable grid;
+  std::int64_t ranks = 1;
   const char *at = text.data(), *const end = at + text.size();
   for (std::int64_t* extent : {&grid.data, &grid.context, &grid.tensor, &grid.pipeline}) {
     if (extent == &grid.pipeline && at == end) break;
@@ -26,10 +28,12 @@ std::optional<PlanParallelTable> parse_grid(const std::string& text) {
       ++at;
     }
     const auto [next, error] = std::from_chars(at, end, *extent);
-    if (error != std::errc() || *extent < 1 || *extent > 1 << 16) return {};
+    // A product of four extents would overflow.
+    if (error != std::errc() || *extent < 1 || *extent > most_ranks / ranks) return {};
+    ranks *= *extent;
     at = next;
   }
-  if (at != end || grid.ranks() > 1 << 16) return {};
+  if (at != end) return {};
   return grid;
 }
 

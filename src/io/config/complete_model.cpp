@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "io/config/model_schema.hpp"
+
 namespace kformer {
 
 std::vector<ModelFault> Impl::schema::model_faults(const ModelTable& model) {
@@ -12,6 +14,9 @@ std::vector<ModelFault> Impl::schema::model_faults(const ModelTable& model) {
   if (heads > 0 && kv_heads > 0 && heads % kv_heads != 0)
     faults.push_back(
         {"num_key_value_heads", fmt::format("= {} does not divide num_attention_heads = {}", kv_heads, heads)});
+  if (static_cast<double>(heads) * static_cast<double>(model.head_dim) > most_features)
+    faults.push_back({"head_dim", fmt::format("= {} gives the {} query heads more than {} features together",
+                                              model.head_dim, heads, most_features)});
   if (model.head_dim % 2 != 0)
     faults.push_back(
         {"head_dim", fmt::format("= {} is odd, but RoPE rotates pairs of features", model.head_dim)});

@@ -9,6 +9,9 @@
 
 namespace kformer::Impl::schema {
 
+/// The most features of a token, and of all query heads together. Numbers of parameters and of operations fit in 64 bits then.
+inline constexpr double most_features = 1 << 24;
+
 template <class V>
 void describe(V& v, RopeScaling& t) {
   v.key({.name = "rope_type", .help = "scaling rule; with `none` the other keys have no effect"}, t.rope_type);
@@ -36,7 +39,6 @@ void describe(V& v, RopeScaling& t) {
 template <class V>
 void describe(V& v, ModelTable& t) {
   constexpr const char* needed = "required, or from `config` or [tensors]";
-  constexpr double most_features = 1 << 24;
   constexpr double most_heads = 1 << 16;
   v.key({.name = "config",
          .help = "published config.json, read first; keys of this table override it, and its other keys are "

@@ -11,10 +11,16 @@
 namespace kformer::Impl::schema {
 
 std::optional<std::int64_t> bytes_in(std::string_view text) {
+  const char *const begin = text.data(), *const last = begin + text.size();
+  // A double does not hold every integer, and rounds the greatest ones up to 2^63.
+  std::int64_t whole = 0;
+  if (const auto [end, fault] = std::from_chars(begin, last, whole);
+      fault == std::errc() && end == last && whole >= 0)
+    return whole;
   double number = 0;
-  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const auto [end, fault] = std::from_chars(begin, last, number);
   if (fault != std::errc() || !(number >= 0)) return {};
-  std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
+  std::string_view unit = text.substr(static_cast<std::size_t>(end - begin));
   while (unit.starts_with(' ')) unit.remove_prefix(1);
   constexpr std::array<std::pair<std::string_view, double>, 14> units{{{"", 1},
                                                                        {"b", 1},

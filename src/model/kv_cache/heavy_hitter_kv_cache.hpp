@@ -34,8 +34,8 @@ class HeavyHitterKvCache final : public PooledKvCache<Exec, T> {
     const bool masked = config.sliding_window > 0;
     const auto row_positions = scratch.reserve<std::int32_t>(rows),
                kept = scratch.reserve<std::int32_t>(heads * options.budget);
-    const auto bias =
-        scratch.reserve<T>(masked ? config.num_attention_heads * options.max_step_tokens * m_slots : 0);
+    const auto bias = scratch.reserve<T>(
+        masked ? checked_product({config.num_attention_heads, options.max_step_tokens, m_slots}) : 0);
     m_scratch = ledger.allocate<Space>(MemoryClass::workspace, "KvCache::heavy_hitters", scratch.bytes());
     m_row_positions = {ledger, m_scratch.template at<std::int32_t>(row_positions), rows};
     m_kept = m_scratch.template at<std::int32_t>(kept);
