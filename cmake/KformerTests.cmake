@@ -9,11 +9,12 @@ if("Cuda" IN_LIST Kformer_SPACES)
 endif()
 
 # The environment of ranks that outnumber cores, and that root may run, in a container. A rank that waits sleeps already
-# (docs/parallel.md). Only Open MPI reads these.
+# (docs/parallel.md). Open MPI reads these, and UCX, of which MPICH makes use, the last: without it, a rank that copies from the
+# memory of one that has died aborts.
 set(Kformer_OVERSUBSCRIBED_RANKS
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
     PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_mpi_yield_when_idle=0
-    OMPI_MCA_btl_vader_single_copy_mechanism=none)
+    OMPI_MCA_btl_vader_single_copy_mechanism=none UCX_TLS=^cma)
 
 # kformer_add_suites(<program> NAMES <component>/<name>... [SUFFIX <text>] [WITHOUT <pattern>] [ARGUMENTS <arg>...] [LABELS <label>...]
 # [ENVIRONMENT <variable>=<value>...]): one ctest <component>/<name><suffix> for each name, which runs the Boost.Test suite <name>

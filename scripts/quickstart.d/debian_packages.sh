@@ -14,6 +14,9 @@ check_packages=(
   doxygen clang-format-19 clang-tidy-19 libbenchmark-dev
   python3-sphinx python3-breathe python3-myst-parser furo python3-setuptools mypy
 )
+# Daemons that a test starts: never on a machine, which would start them at boot. The root has no /sbin/init, without which
+# Debian's packages start nothing. The small sysusers spares systemd.
+daemon_packages=(slurm-wlm munge systemd-standalone-sysusers)
 
 # packages_for build|plots|tests|checks: one a line; each set has those before it.
 packages_for() {
@@ -24,6 +27,7 @@ packages_for() {
   printf '%s\n' "${test_packages[@]}"
   [[ $1 != tests ]] || return 0
   printf '%s\n' "${check_packages[@]}"
+  [[ $in_root == no ]] || printf '%s\n' "${daemon_packages[@]}"
 }
 
 apt_install=(

@@ -14,6 +14,7 @@ SOURCE = Path(os.environ["KFORMER_SOURCE"])
 PRELUDE = """
 set -euo pipefail
 source scripts/quickstart.d/build.sh
+source scripts/quickstart.d/debian_packages.sh
 source scripts/quickstart.d/jobs.sh
 route=debian state=state python=python3
 prepare_environment() { :; }
@@ -57,6 +58,11 @@ class QuickstartBuilds(unittest.TestCase):
         self.assertEqual(run("build_folder more"), run("build_folder openmp"))
         self.assertEqual(run("run_tests openmp full"), ["ctest openmp --label-exclude ^more$"])
         self.assertEqual(run("run_tests more full"), ["ctest more --label-regex ^more$"])
+
+    def test_daemons_are_for_the_full_tests_in_the_root_alone(self):
+        for in_root, packages, expected in (("yes", "checks", True), ("yes", "tests", False), ("no", "checks", False)):
+            with self.subTest(in_root=in_root, packages=packages):
+                self.assertEqual("slurm-wlm" in run(f"in_root={in_root}; packages_for {packages}"), expected)
 
     def test_stages_that_would_end_late_are_left_out(self):
         stages = "for stage in openmp asan more serial; do has_time $stage && echo $stage; done; :"
