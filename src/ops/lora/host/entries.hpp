@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "ops/linear/host/entries.hpp"
+#include "ops/linear/host/amx/products.hpp"
 #include "ops/lora/products.hpp"
 
 /// \file
@@ -17,14 +17,14 @@ inline std::int64_t rows_of_a_strip(std::int64_t rows, int threads) {
   return ceil_div(rows, strip) >= threads ? strip : 0;
 }
 
-template <class P, class Exec, Isa isa>
+template <class P, class Exec, class Products>
 struct LoraEntry {
-  static constexpr Kernel<P, Exec> entry() { return {simd_entry<isa>, reject, no_workspace<P>, run}; }
+  static constexpr Kernel<P, Exec> entry() { return {Products::name, reject, no_workspace<P>, run}; }
 
-  static std::string reject(const P& p) { return refusal<isa>(storage_type(p)); }
+  static std::string reject(const P& p) { return Products::refusal(storage_type(p)); }
 
   static void run(const Exec& exec, const P& p, const Workspace&) {
-    const LinearKernels& kernels = linear_kernels<built<isa>>(storage_type(p));
+    const LinearKernels& kernels = Products::kernels(storage_type(p));
     with_lora_products(p, [&](const auto& all) {
       const std::int64_t strip = rows_of_a_strip(all.rows, exec.concurrency());
       if (strip > 0)
@@ -48,7 +48,7 @@ struct LoraEntry {
              static_cast<int>(std::min(cols, q.cols - col))},
             scratch);
     };
-    for_each_tile(label<P>(simd_entry<isa>).c_str(), exec, ceil_div(rows, strip),
+    for_each_tile(label<P>(Products::name).c_str(), exec, ceil_div(rows, strip),
                   kernels.scratch(static_cast<int>(strip), static_cast<int>(cols)),
                   [=](std::int64_t rank, void* scratch) {
                     for (std::size_t i = 0; i < all.low_count; ++i) run_rows(all.low[i], rank * strip, scratch);
@@ -61,7 +61,7 @@ struct LoraEntry {
   template <class T>
   static void by_tiles(const Exec& exec, const LoraProducts<T>& all, const LinearKernels& kernels) {
     const auto launch = [&](const MatrixProduct<T, T>& q) {
-      for_each_product_tile(label<P>(simd_entry<isa>).c_str(), exec, q.rows, q.cols,
+      for_each_product_tile(label<P>(Products::name).c_str(), exec, q.rows, q.cols,
                             LinearTiles(q.rows, q.cols, kernels.panel_cols, exec.concurrency()), kernels,
                             [=, run = kernels.run, a = product_arguments(q)](
                                 const ProductTile& tile, void* scratch) { run(a, tile, scratch); });
