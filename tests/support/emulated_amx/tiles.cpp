@@ -56,15 +56,20 @@ Tile& configured(int tile, const char* instruction) {
 // Subnormal numbers are zeros, as operands and as results.
 float flushed(float x) { return std::abs(x) < FLT_MIN ? std::copysign(0.0F, x) : x; }
 float sum_of(float a, float b) { return flushed(flushed(a) + flushed(b)); }
-float multiply_add(float a, float b, float c) { return flushed(std::fma(flushed(a), flushed(b), flushed(c))); }
 
-/// One of two bf16 that are neighbours.
-float half(const Tile& t, int row, int pair, int which) {
-  const std::uint32_t bits = std::uint32_t(t.at<std::uint16_t>(row, 2 * pair + which)) << 16;
-  float value;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-}
+/// The numbers of a tile of bf16.
+struct Numbers {
+  float at[most_rows][most_bytes / 2];
+
+  explicit Numbers(const Tile& t) {
+    for (int r = 0; r < t.rows; ++r)
+      for (int c = 0; c < t.row_bytes / 2; ++c) {
+        const std::uint32_t bits = std::uint32_t(t.at<std::uint16_t>(r, c)) << 16;
+        std::memcpy(&at[r][c], &bits, sizeof(bits));
+        at[r][c] = flushed(at[r][c]);
+      }
+  }
+};
 
 }  // namespace
 
@@ -116,13 +121,14 @@ void tdpbf16ps(int sum, int left, int right) {
           "a row has half a number");
   require(a.rows == c.rows && b.row_bytes == c.row_bytes && b.rows == a.row_bytes / 4, name,
           "the shapes of its tiles do not match");
+  const Numbers left_numbers(a), right_numbers(b);
   for (int m = 0; m < c.rows; ++m) {
     float row[most_bytes / 4] = {};
     for (int n = 0; n < c.row_bytes / 4; ++n) {
       float even = 0, odd = 0;
       for (int k = 0; k < b.rows; ++k) {
-        even = multiply_add(half(a, m, k, 0), half(b, k, n, 0), even);
-        odd = multiply_add(half(a, m, k, 1), half(b, k, n, 1), odd);
+        even = flushed(std::fma(left_numbers.at[m][2 * k], right_numbers.at[k][2 * n], even));
+        odd = flushed(std::fma(left_numbers.at[m][2 * k + 1], right_numbers.at[k][2 * n + 1], odd));
       }
       row[n] = sum_of(c.at<float>(m, n), sum_of(even, odd));
     }
