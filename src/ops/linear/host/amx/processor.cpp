@@ -35,7 +35,7 @@ std::string ask_for_tiles() {
 #if defined(__linux__)
   constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM; older headers lack it
   if (::syscall(SYS_arch_prctl, request_permission, tile_data) == 0) return {};
-  return std::string("arch_prctl(ARCH_REQ_XCOMP_PERM) failed: ") + std::strerror(errno);
+  return std::string("the request ARCH_REQ_XCOMP_PERM failed: ") + std::strerror(errno);
 #else
   return "it is not Linux";
 #endif
