@@ -151,26 +151,43 @@ function(kformer_add_simd_file library name file)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     list(APPEND sets avx2 avx512 ${ARGN})
   endif()
+  foreach(isa IN LISTS sets)
+    kformer_add_simd_object(${library} ${name} ${file} ${isa})
+  endforeach()
+endfunction()
+
+# kformer_add_amx_kernels(<library> <block>): src/ops/<block>/host/amx/kernels.cpp in the library, on x86 alone, and whether this
+# process may run them.
+function(kformer_add_amx_kernels library block)
+  set(amx ${CMAKE_CURRENT_SOURCE_DIR}/ops/${block}/host/amx)
+  # Never as CUDA: it asks an x86 processor.
+  kformer_add_simd_object(${library} ${block}_amx_processor ${amx}/processor.cpp generic)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    kformer_add_simd_object(${library} ${block} ${amx}/kernels.cpp amx_bf16)
+  endif()
+endfunction()
+
+# kformer_add_simd_object(<library> <name> <file> <set>): the file in the library, compiled for one instruction set.
+function(kformer_add_simd_object library name file isa)
   set(flags_generic "")
   set(flags_avx2 -mavx2 -mfma -mf16c)
   set(flags_avx512 ${flags_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
   set(flags_avx512_bf16 ${flags_avx512} -mavx512bf16)
   set(flags_avx512_vnni ${flags_avx512} -mavx512vnni)
-  foreach(isa IN LISTS sets)
-    set(objects kformer_${name}_${isa})
-    add_library(${objects} OBJECT ${file})
-    target_compile_features(${objects} PRIVATE cxx_std_20)
-    target_compile_definitions(${objects} PRIVATE KFORMER_ISA=${isa})
-    # Sums of products become fused multiply-adds; comparisons raise no floating-point exceptions anybody would see.
-    target_compile_options(${objects} PRIVATE -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math ${flags_${isa}})
-    # Of the public headers only those without functions: what this instruction set compiles must stay here.
-    target_include_directories(${objects} PRIVATE ${PROJECT_SOURCE_DIR}/src ${CMAKE_CURRENT_SOURCE_DIR}
-                                                  ${PROJECT_SOURCE_DIR}/include)
-    if(BUILD_SHARED_LIBS)
-      set_target_properties(${objects} PROPERTIES POSITION_INDEPENDENT_CODE ON)
-    endif()
-    target_sources(${library} PRIVATE $<TARGET_OBJECTS:${objects}>)
-  endforeach()
+  set(flags_amx_bf16 ${flags_avx512}) # the instructions of tiles are written for the assembler
+  set(objects kformer_${name}_${isa})
+  add_library(${objects} OBJECT ${file})
+  target_compile_features(${objects} PRIVATE cxx_std_20)
+  target_compile_definitions(${objects} PRIVATE KFORMER_ISA=${isa})
+  # Sums of products become fused multiply-adds; comparisons raise no floating-point exceptions anybody would see.
+  target_compile_options(${objects} PRIVATE -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math ${flags_${isa}})
+  # Of the public headers only those without functions: what this instruction set compiles must stay here.
+  target_include_directories(${objects} PRIVATE ${PROJECT_SOURCE_DIR}/src ${CMAKE_CURRENT_SOURCE_DIR}
+                                                ${PROJECT_SOURCE_DIR}/include)
+  if(BUILD_SHARED_LIBS)
+    set_target_properties(${objects} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  endif()
+  target_sources(${library} PRIVATE $<TARGET_OBJECTS:${objects}>)
 endfunction()
 
 # kformer_optional_library(<target> <NAME> <package> <library> [<argument of find_package>...]): links the library and

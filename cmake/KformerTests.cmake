@@ -89,7 +89,7 @@ endfunction()
 # kformer_test_program(<program> <source>...): a Boost.Test program on the headers and the internals of the library.
 function(kformer_test_program program)
   add_executable(${program} ${ARGN})
-  target_link_libraries(${program} PRIVATE kformer_test_references Boost::unit_test_framework)
+  target_link_libraries(${program} PRIVATE kformer_test_references kformer_emulated_amx Boost::unit_test_framework)
   target_compile_definitions(${program} PRIVATE BOOST_TEST_DYN_LINK)
 endfunction()
 

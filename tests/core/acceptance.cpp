@@ -28,12 +28,13 @@ BOOST_AUTO_TEST_CASE(an_instruction_set_needs_its_flags) {
   const ProcessorFlags none, avx2{"avx2", "f16c", "fma"},
       avx512{"avx2", "avx512bw", "avx512dq", "avx512f", "avx512vl", "f16c", "fma"};
   ProcessorFlags all = avx512, no_fma = avx512;
-  all.insert({"avx512_bf16", "avx512_vnni"});
+  all.insert({"avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16"});
   no_fma.erase("fma");
   const auto accepted = [&](const ProcessorFlags& flags) {
     std::string names;
-    for (const char* kernel : {"simd_avx512_bf16", "simd_avx512_vnni", "simd_avx512", "simd_decode_avx512",
-                               "simd_avx2", "simd_generic", "kokkos", "separate", "reference"})
+    for (const char* kernel :
+         {"simd_amx_bf16", "simd_avx512_bf16", "simd_avx512_vnni", "simd_avx512", "simd_decode_avx512",
+          "simd_avx2", "simd_generic", "kokkos", "separate", "reference"})
       if (must_accept(kernel, p, flags).value()) names += std::string(kernel) + ' ';
     return names;
   };
@@ -43,14 +44,24 @@ BOOST_AUTO_TEST_CASE(an_instruction_set_needs_its_flags) {
   BOOST_TEST(accepted(avx512) == "simd_avx512 simd_decode_avx512 simd_avx2 " + portable);
   BOOST_TEST(accepted(no_fma) == "simd_avx512 simd_decode_avx512 " + portable);
   BOOST_TEST(accepted(all) ==
-             "simd_avx512_bf16 simd_avx512_vnni simd_avx512 simd_decode_avx512 simd_avx2 " + portable);
+             "simd_amx_bf16 simd_avx512_bf16 simd_avx512_vnni simd_avx512 simd_decode_avx512 simd_avx2 " +
+                 portable);
+  for (const char* missing : {"amx_tile", "amx_bf16", "avx512bw"}) {
+    ProcessorFlags some = all;
+    some.erase(missing);
+    BOOST_TEST(!must_accept("simd_amx_bf16", p, some).value(), missing);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(bf16_instructions_take_only_bf16) {
-  const ProcessorFlags flags{"avx512_bf16", "avx512bw", "avx512dq", "avx512f", "avx512vl"};
-  BOOST_TEST(must_accept("simd_avx512_bf16", stored_as(DType::bf16), flags).value());
+  const ProcessorFlags flags{"amx_tile", "amx_bf16", "avx512_bf16", "avx512bw",
+                             "avx512dq", "avx512f",  "avx512vl"};
+  for (const char* kernel : {"simd_amx_bf16", "simd_avx512_bf16"}) {
+    BOOST_TEST(must_accept(kernel, stored_as(DType::bf16), flags).value());
+    for (const DType other : {DType::f16, DType::f32, DType::f64})
+      BOOST_TEST(!must_accept(kernel, stored_as(other), flags).value());
+  }
   for (const DType other : {DType::f16, DType::f32, DType::f64}) {
-    BOOST_TEST(!must_accept("simd_avx512_bf16", stored_as(other), flags).value());
     BOOST_TEST(must_accept("simd_avx512", stored_as(other), flags).value());
   }
 }

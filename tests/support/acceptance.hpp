@@ -48,6 +48,10 @@ inline std::optional<ProcessorFlags> flags_needed(std::string_view isa) {
   if (isa == "avx512") return avx512;
   if (isa == "avx512_bf16") return with("avx512_bf16");
   if (isa == "avx512_vnni") return with("avx512_vnni");
+  if (isa == "amx_bf16") {
+    avx512.insert({"amx_tile", "amx_bf16"});
+    return avx512;
+  }
   return std::nullopt;
 }
 
@@ -92,7 +96,7 @@ std::int64_t rows_of_a_key_head(const Problem& p) {
 /// Whether the operands allow a SIMD kernel (docs/blocks).
 template <class Problem>
 bool operands_allow(std::string_view kernel, std::string_view isa, const Problem& p) {
-  if (isa == "avx512_bf16" && storage_of(p) != DType::bf16) return false;
+  if ((isa == "avx512_bf16" || isa == "amx_bf16") && storage_of(p) != DType::bf16) return false;
   if constexpr (requires { p.weight.format; })
     if (storage_of(p) == DType::f64) return false;
   if constexpr (requires { p.extras.cu_seqlens_q; }) {

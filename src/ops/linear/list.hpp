@@ -2,7 +2,7 @@
 #pragma once
 
 #include "ops/common/list.hpp"
-#include "ops/linear/host/entries.hpp"
+#include "ops/linear/host/amx/products.hpp"
 #include "ops/linear/kokkos.hpp"
 #include "ops/linear/reference.hpp"
 #ifdef KFORMER_ENABLE_BLAS
@@ -25,6 +25,7 @@ struct ProductList {
         {{"kokkos", never_rejects<P>, no_workspace<P>, kokkos}}};
     static constexpr auto all = join<P, Exec>(
         DeviceEntries<P, Exec>::all,
+        host::amx_entries<host::LinearEntry<P, Exec, host::AmxProducts>, P, Exec>(),
         SimdEntries<Entry, Isa::avx512_bf16, Isa::avx512, Isa::avx2>::template on<P, Exec>(),
 #ifdef KFORMER_ENABLE_BLAS
         host_blas_entries<P, Exec>(),
@@ -41,7 +42,7 @@ struct ProductList {
 
  private:
   template <class E, host::Isa isa>
-  using Entry = host::LinearEntry<P, E, isa>;
+  using Entry = host::LinearEntry<P, E, host::SimdProducts<isa>>;
 };
 
 template <class Exec>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kformer/ops/linear_epilogues.hpp"
-#include "ops/linear/host/entries.hpp"
+#include "ops/linear/host/amx/products.hpp"
 #include "ops/rope/host/entries.hpp"
 #include "ops/swiglu/host/entries.hpp"
 
@@ -11,22 +11,22 @@
 
 namespace kformer::Impl::host {
 
-template <class Exec, Isa isa>
+template <class Exec, class Products>
 struct LinearSwigluEntry {
   using P = LinearSwigluForward;
-  static constexpr Kernel<P, Exec> entry() { return {simd_entry<isa>, reject, no_workspace<P>, run}; }
+  static constexpr Kernel<P, Exec> entry() { return {Products::name, reject, no_workspace<P>, run}; }
 
-  static std::string reject(const P& p) { return refusal<isa>(p.x.dtype); }
+  static std::string reject(const P& p) { return Products::refusal(p.x.dtype); }
 
   static void run(const Exec& exec, const P& p, const Workspace&) {
-    const LinearKernels& kernels = linear_kernels<built<isa>>(p.x.dtype);
+    const LinearKernels& kernels = Products::kernels(p.x.dtype);
     const SwigluForward part = p.swiglu();
     const SwigluForwardArguments swiglu{input_rows(part.gate), input_rows(part.up),
                                         output_rows(part.y, false, {})};
-    const auto activation = swiglu_kernels<built<isa>>(p.x.dtype).forward;
+    const auto activation = swiglu_kernels<built<Products::vectors>>(p.x.dtype).forward;
     with_product(p.linear(), [&](const auto& q) {
       const std::int64_t half = q.cols / 2;
-      LinearTiles tiles(q.rows, half, kernels.panel_cols, exec.concurrency(), packs<isa>(q.left));
+      LinearTiles tiles(q.rows, half, kernels.panel_cols, exec.concurrency(), packs<Products::vectors>(q.left));
       tiles.cols = std::max<std::int64_t>(1, tiles.cols / 2 / kernels.panel_cols) * kernels.panel_cols;
       for_each_product_tile(
           "kformer::linear_swiglu_forward[simd]", exec, q.rows, half, tiles, kernels,
@@ -41,22 +41,23 @@ struct LinearSwigluEntry {
   }
 };
 
-template <class Exec, Isa isa>
+template <class Exec, class Products>
 struct LinearRopeEntry {
   using P = LinearRopeForward;
-  static constexpr Kernel<P, Exec> entry() { return {simd_entry<isa>, reject, no_workspace<P>, run}; }
+  static constexpr Kernel<P, Exec> entry() { return {Products::name, reject, no_workspace<P>, run}; }
 
-  static std::string reject(const P& p) { return refusal<isa>(p.x.dtype); }
+  static std::string reject(const P& p) { return Products::refusal(p.x.dtype); }
 
   static void run(const Exec& exec, const P& p, const Workspace&) {
-    const LinearKernels& kernels = linear_kernels<built<isa>>(p.x.dtype);
+    const LinearKernels& kernels = Products::kernels(p.x.dtype);
     const RopeForward part = p.rope();
     const RopeArguments rope = rope_arguments(part, +1);
-    const RopeKernels& rotations = rope_kernels<built<isa>>(p.x.dtype);
+    const RopeKernels& rotations = rope_kernels<built<Products::vectors>>(p.x.dtype);
     const auto rotate = part.layout == RopeLayout::half_split ? rotations.half_split : rotations.interleaved;
     const std::int64_t head_dim = std::max<std::int64_t>(1, p.head_dim());
     with_product(p.linear(), [&](const auto& q) {
-      LinearTiles tiles(q.rows, q.cols, kernels.panel_cols, exec.concurrency(), packs<isa>(q.left));
+      LinearTiles tiles(q.rows, q.cols, kernels.panel_cols, exec.concurrency(),
+                        packs<Products::vectors>(q.left));
       tiles.cols = std::max<std::int64_t>(1, tiles.cols / head_dim) * head_dim;  // whole heads
       for_each_product_tile(
           "kformer::linear_rope_forward[simd]", exec, q.rows, q.cols, tiles, kernels,

@@ -10,17 +10,22 @@
 namespace kformer::Impl {
 
 /// The fused kernels, or the best kernels of both parts in sequence.
-template <class P, class Exec, template <class, host::Isa> class Fused>
+template <class P, class Exec, template <class, class> class Fused>
 struct EpilogueList {
   static KernelList<P, Exec> get() {
     using host::Isa;
     static constexpr std::array<Kernel<P, Exec>, 1> separate{
         {{"separate", never_rejects<P>, no_workspace<P>, List<P, Exec>::separate}}};
     static constexpr auto all = join<P, Exec>(
-        SimdEntries<Fused, Isa::avx512_bf16, Isa::avx512, Isa::avx2>::template on<P, Exec>(), separate,
-        SimdEntries<Fused, Isa::generic>::template on<P, Exec>(), reference_entries<P, Exec>());
+        host::amx_entries<Fused<Exec, host::AmxProducts>, P, Exec>(),
+        SimdEntries<Entry, Isa::avx512_bf16, Isa::avx512, Isa::avx2>::template on<P, Exec>(), separate,
+        SimdEntries<Entry, Isa::generic>::template on<P, Exec>(), reference_entries<P, Exec>());
     return by_speed_of_bf16_pairs<P, Exec>(all);
   }
+
+ private:
+  template <class E, host::Isa isa>
+  using Entry = Fused<E, host::SimdProducts<isa>>;
 };
 
 template <class Exec>

@@ -15,6 +15,7 @@ struct LoraList {
     static constexpr std::array<Kernel<P, Exec>, 1> portable{
         {{"kokkos", never_rejects<P>, no_workspace<P>, kokkos}}};
     static constexpr auto all = join<P, Exec>(
+        host::amx_entries<host::LoraEntry<P, Exec, host::AmxProducts>, P, Exec>(),
         SimdEntries<Entry, Isa::avx512_bf16, Isa::avx512, Isa::avx2, Isa::generic>::template on<P, Exec>(),
         portable, reference_entries<P, Exec>());
     return by_speed_of_bf16_pairs<P, Exec>(all);
@@ -28,7 +29,7 @@ struct LoraList {
 
  private:
   template <class E, host::Isa isa>
-  using Entry = host::LoraEntry<P, E, isa>;
+  using Entry = host::LoraEntry<P, E, host::SimdProducts<isa>>;
 };
 
 template <class Real>

@@ -97,19 +97,29 @@ void for_each_product_tile(const char* label, const Exec& exec, std::int64_t row
                         [=](std::int64_t, const ProductTile& tile, void* scratch) { f(tile, scratch); });
 }
 
-template <class P, class Exec, Isa isa>
-struct LinearEntry {
-  static constexpr Kernel<P, Exec> entry() { return {simd_entry<isa>, reject, no_workspace<P>, run}; }
+/// The products of an instruction set, and the vectors that other parts of an entry use beside them.
+template <Isa isa>
+struct SimdProducts {
+  static constexpr Isa vectors = isa;
+  static constexpr const char* name = simd_entry<isa>;
+  static std::string refusal(DType storage) { return host::refusal<isa>(storage); }
+  static const LinearKernels& kernels(DType storage) { return linear_kernels<built<isa>>(storage); }
+};
 
-  static std::string reject(const P& p) { return refusal<isa>(storage_type(p)); }
+template <class P, class Exec, class Products>
+struct LinearEntry {
+  static constexpr Kernel<P, Exec> entry() { return {Products::name, reject, no_workspace<P>, run}; }
+
+  static std::string reject(const P& p) { return Products::refusal(storage_type(p)); }
 
   static void run(const Exec& exec, const P& p, const Workspace&) {
-    const LinearKernels& kernels = linear_kernels<built<isa>>(storage_type(p));
+    const LinearKernels& kernels = Products::kernels(storage_type(p));
     with_each_product(p, [&]<class T, class O>(const MatrixProduct<T, O>& q) {
       const auto kernel = std::is_same_v<T, O> ? kernels.run : kernels.run_summed;
       for_each_product_tile(
-          label<P>(simd_entry<isa>).c_str(), exec, q.rows, q.cols,
-          LinearTiles(q.rows, q.cols, kernels.panel_cols, exec.concurrency(), packs<isa>(q.left)), kernels,
+          label<P>(Products::name).c_str(), exec, q.rows, q.cols,
+          LinearTiles(q.rows, q.cols, kernels.panel_cols, exec.concurrency(), packs<Products::vectors>(q.left)),
+          kernels,
           [=, a = product_arguments(q)](const ProductTile& tile, void* scratch) { kernel(a, tile, scratch); });
     });
   }

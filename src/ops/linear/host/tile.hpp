@@ -167,9 +167,10 @@ struct LinearTile {
   }
 };
 
-template <class T, class O>
+/// `Tile` sums: `LinearTile`, or one with other instructions.
+template <class T, class O, class Tile = LinearTile<T>>
 void linear_tile(const ProductArguments& p, const ProductTile& part, void* scratch) {
-  LinearTile<T> tile{p, part};
+  Tile tile{p, part};
   tile.lay_out(scratch);
   if (!p.batch_invariant && p.rows <= few_rows && p.left.inner_stride == 1 && p.right.inner_stride == 1)
     sum_few_rows<T>(p, part, tile.sums, tile.sums_stride);
