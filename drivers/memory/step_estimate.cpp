@@ -21,6 +21,11 @@ PipelineTimes times_of(const GridTask& task, double seconds) {
   return {.forward = unit * states, .backward = unit * states, .weights = unit * weights};
 }
 
+bool two_have_the_embedding(const GridTask& task) {
+  return task.grid.pipeline > 1 && task.config.tie_word_embeddings &&
+         task.trained == task.config.model_parameter_count();
+}
+
 }  // namespace
 
 StepBytes bytes_of_step(const GridTask& task) {
@@ -46,7 +51,8 @@ StepBytes bytes_of_step(const GridTask& task) {
   bytes.context = batches * layers * (context - 1) * tokens * 2 * number(c.num_key_value_heads * c.head_dim) /
                   tensor * of_pairs;
   // Two stages have a tied embedding.
-  const bool twice = g.pipeline > 1 && c.tie_word_embeddings && task.trained == c.model_parameter_count();
+  const bool twice = two_have_the_embedding(task);
+  const bool fixed = g.order == SumOrder::fixed;
   const double copy = twice ? number(c.vocab_size * c.hidden_size) : 0;
   const double whole = number(task.whole) / stages, share = (replicas - 1) / replicas;
   const double weights = (number(task.trained - task.whole) + copy) / (tensor * stages) + whole;
@@ -54,11 +60,11 @@ StepBytes bytes_of_step(const GridTask& task) {
   bytes.data = g.zero == 0   ? 2 * weights * gradient * share
                : g.zero == 1 ? weights * (gradient + element) * share
                              : weights * (batches * gradient + element) * share;
-  // Its gradient is reduced once a step.
-  if (g.zero == 2) bytes.data -= 2 * copy / (tensor * stages) * (batches - 1) * gradient * share;
+  // Its gradient is reduced once a step or, in the fixed order, in the first stage, which gathers the sum.
+  if (g.zero == 2) bytes.data -= (fixed ? 1 : 2) * copy / (tensor * stages) * (batches - 1) * gradient * share;
   const double parts = number(g.parts);
   // In the fixed order the last stage also sends the first what the head has made of it.
-  const double copies = 2 + (g.order == SumOrder::fixed ? batches : 0);
+  const double copies = 2 + (fixed ? batches : 0);
   bytes.pipeline = 2 * batches * (parts * stages - 1) / stages * states / (g.sequence ? tensor : 1) +
                    copies * copy / (tensor * stages) * gradient;
   return bytes;
@@ -70,9 +76,11 @@ StepSeconds seconds_of_step(const GridTask& task, double micro_batch_seconds, co
   StepSeconds seconds;
   seconds.compute = static_cast<double>(task.micro_batches) * micro_batch_seconds;
   const PipelineShape pipeline{g.schedule, static_cast<int>(g.pipeline), static_cast<int>(g.parts)};
+  const bool sends_tied = g.order == SumOrder::fixed && two_have_the_embedding(task);
   if (g.pipeline > 1)
     seconds.idle = pipeline_makespan(pipeline, task.micro_batches,
-                                     times_of(task, micro_batch_seconds / static_cast<double>(g.parts))) -
+                                     times_of(task, micro_batch_seconds / static_cast<double>(g.parts)),
+                                     sends_tied ? pipeline_tied_messages(pipeline) : 0) -
                    seconds.compute;
   // Neighbours along the axes come in this order.
   std::int64_t reach = 1;

@@ -195,8 +195,11 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, con
   Operands("DecoderLayer::backward", {{"x", tensor_ref(x)}, {"dy", tensor_ref(dy)}, {"dx", tensor_ref(dx)}})
       .require_disjoint("dx");
   Impl::require_packed("DecoderLayer::backward", m_options, m_shape.rows(), packed);
-  if (!m_options.accumulate && !(m_options.split_backward && adapts())) clear_gradients(exec);
-  if (m_options.split_backward) Kokkos::deep_copy(exec, m_dy, dy);
+  if (m_options.split_backward)
+    Kokkos::deep_copy(exec, m_dy, dy);
+  else if (!m_options.accumulate)
+    clear_gradients(exec);
+  if (puts_off_vectors()) clear_vectors(exec);
   const bool again = keeps_nothing() && m_shared->computed != this;
   if (again) {
     save(exec, x, packed);
@@ -223,7 +226,7 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, con
     Region region("qkv");
     reverse_product(exec, qkv_map(), whole_unless_split(exec, m_normed1), m_d_qkv, summand(m_d_normed));
     add_up(exec, m_d_normed, "gradients of activations");
-    if (m_config.attention_bias && !adapts()) linear_backward_bias(exec, m_d_qkv, m_gradient.bias);
+    if (m_config.attention_bias && !adapts()) linear_backward_bias(exec, m_d_qkv, m_vectors.bias);
   }
   norm_gradient(exec, attention_norm(), x, m_dh, dx);
 }
@@ -356,8 +359,8 @@ void DecoderLayer<Exec, T>::head_norm_gradient(const Exec& exec) {
                                               .dweight = dweight},
                       m_norm_workspace);
   };
-  gradient(0, q_heads, m_weight.q_norm, m_q_rstd, m_gradient.q_norm);
-  gradient(q_heads, kv_heads, m_weight.k_norm, m_k_rstd, m_gradient.k_norm);
+  gradient(0, q_heads, m_weight.q_norm, m_q_rstd, m_vectors.q_norm);
+  gradient(q_heads, kv_heads, m_weight.k_norm, m_k_rstd, m_vectors.k_norm);
 }
 
 template <class Exec, Scalar T>

@@ -100,6 +100,7 @@ void DecoderLayer<Exec, T>::place_gradients(Ledger& ledger, const DecoderLayer* 
   m_gradient = LayerWeights<memory_space, C>(m_config, ledger, MemoryClass::gradients,
                                              over_dead ? &behind->m_activation_blocks.front() : turn,
                                              over_dead ? behind->m_room : room);
+  m_vectors = {m_gradient.norm1, m_gradient.norm2, m_gradient.q_norm, m_gradient.k_norm, m_gradient.bias};
   keep(m_gradient.block);
 }
 
@@ -167,6 +168,13 @@ Arena<typename Exec::memory_space> DecoderLayer<Exec, T>::activation_arena() {
     arena.add(m_dh, state_rows(), m_config.hidden_size);
     arena.add(m_d_qkv, rows, m_config.qkv_size());
     arena.add(m_dxa, rows, Impl::ranks_before(m_adapter, Projection::down) + m_adapter.down.a.extent(0));
+  }
+  if (puts_off_vectors()) {
+    arena.add(m_vectors.norm1, m_gradient.norm1.extent(0));
+    arena.add(m_vectors.norm2, m_gradient.norm2.extent(0));
+    arena.add(m_vectors.q_norm, m_gradient.q_norm.extent(0));
+    arena.add(m_vectors.k_norm, m_gradient.k_norm.extent(0));
+    arena.add(m_vectors.bias, m_gradient.bias.extent(0));
   }
   return arena;
 }

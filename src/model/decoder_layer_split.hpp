@@ -7,6 +7,7 @@
 #include "kformer/model/decoder_layer.hpp"
 #include "kformer/ops/swiglu.hpp"
 #include "model/layer_map.hpp"
+#include "model/tools/memory.hpp"
 #include "model/tools/module_tools.hpp"
 
 /// \file
@@ -33,8 +34,9 @@ void DecoderLayer<Exec, T>::backward_weights(const Exec& exec, const ConstMatrix
                        (m_ran_forward ? "backward has made these gradients; set LayerOptions::split_backward"
                                       : "there was no forward; call forward(exec, x, y) and backward first"));
   Impl::require_view("DecoderLayer::backward_weights", "x", x, {state_rows(), m_config.hidden_size});
-  // Those of adapters are all made here. Other layers may have used their arrays since `backward`.
-  if (adapts() && !m_options.accumulate) clear_gradients(exec);
+  // Other layers may have used their arrays since `backward`.
+  if (!m_options.accumulate) clear_gradients(exec);
+  if (puts_off_vectors()) add_vectors(exec);
   if (!keeps_pointwise()) restore_product(exec);
   down_map().backward_weight(exec, m_product, whole(exec, m_dy));
   if (!keeps_pointwise()) normalise(exec, mlp_norm(), m_h);
@@ -42,6 +44,25 @@ void DecoderLayer<Exec, T>::backward_weights(const Exec& exec, const ConstMatrix
   out_map().backward_weight(exec, m_attention, whole(exec, m_dh));
   if (!keeps_pointwise()) normalise(exec, attention_norm(), x);
   qkv_map().backward_weight(exec, whole(exec, m_normed1), m_d_qkv);
+}
+
+// Those of a micro-batch that begins its backward.
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::clear_vectors(const Exec& exec) {
+  for (const Vector& v : {m_vectors.norm1, m_vectors.norm2, m_vectors.q_norm, m_vectors.k_norm, m_vectors.bias})
+    Kokkos::deep_copy(exec, v, C(0));
+}
+
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::add_vectors(const Exec& exec) {
+  const auto add = [&](const Vector& to, const Vector& from) {
+    Impl::add_numbers("DecoderLayer::backward_weights", exec, to, from);
+  };
+  add(m_gradient.norm1, m_vectors.norm1);
+  add(m_gradient.norm2, m_vectors.norm2);
+  add(m_gradient.q_norm, m_vectors.q_norm);
+  add(m_gradient.k_norm, m_vectors.k_norm);
+  add(m_gradient.bias, m_vectors.bias);
 }
 
 template <class Exec, Scalar T>

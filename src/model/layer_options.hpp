@@ -40,11 +40,6 @@ inline void check_layer_options(const LayerOptions& options) {
     throw NotSupported(
         "kformer::DecoderLayer: split_backward needs what forward kept a second time, but the layer recomputes "
         "all of it; choose Recompute::none or pointwise");
-  if (options.split_backward && options.gradient_turns > 0 && !options.lora.any())
-    throw NotSupported(
-        "kformer::DecoderLayer: split_backward makes the gradients of norms before those of matrices, which do "
-        "not last from one to the other in arrays where layers take turns; leave out split_backward or "
-        "gradient_turns");
   if (!(options.lora.dropout >= 0 && options.lora.dropout < 1))
     throw NotSupported("kformer::DecoderLayer: lora.dropout must be in [0, 1), got " +
                        std::to_string(options.lora.dropout));

@@ -276,7 +276,7 @@ void LlamaModel<Exec, T>::embedding_gradient(const Exec& exec, const Tokens& ids
     if (ends_take_turns()) clear_gradients_of_ends(exec);
     m_vocabulary.embed_backward(exec, ids, dx, m_gradient.embedding);
   }
-  if (!keeps_embedding_gradient()) gradients_are_ready(exec, m_layers.size() + (has_head() ? 1 : 0));
+  gradients_are_ready(exec, m_layers.size() + (has_head() ? 1 : 0));
 }
 
 template <class Exec, Scalar T>

@@ -71,6 +71,12 @@ class Collectives<Exec>::ShardMessages {
 
 namespace Impl {
 
+/// What a rank has of some arrays.
+inline std::span<const ArrayRange> ranges_of(const Shards& shards, int rank, SomeArrays some) {
+  const std::span<const ArrayRange> ranges(shards.of(rank));
+  return ranges.subspan(some.begin, std::min(some.end, ranges.size()) - some.begin);
+}
+
 /// The kernel that sums arrays of a type.
 template <class Exec>
 auto sum_parts_of(DType dtype) {
@@ -101,12 +107,8 @@ class Collectives<Exec>::Reduction {
         m_arrays(arrays.begin(), arrays.end()),
         m_region(region),
         m_section("reduce_shards") {
-    for (int r = 0; r < ranks.size() && ranks.size() > 1; ++r) {
-      const std::span<const ArrayRange> ranges(shards.of(r));
-      m_messages.emplace_back(m_arrays,
-                              ranges.subspan(some.begin, std::min(some.end, ranges.size()) - some.begin),
-                              ranks.m_slot_bytes);
-    }
+    for (int r = 0; r < ranks.size() && ranks.size() > 1; ++r)
+      m_messages.emplace_back(m_arrays, Impl::ranges_of(shards, r, some), ranks.m_slot_bytes);
     m_section.start();
   }
   ~Reduction() {
@@ -222,12 +224,13 @@ void Collectives<Exec>::reduce_shards(const Exec& exec, std::span<const TensorRe
 
 template <class Exec>
 void Collectives<Exec>::gather_shards(const Exec& exec, std::span<const TensorRef> arrays, const Shards& shards,
-                                      std::string_view region) {
+                                      std::string_view region, SomeArrays some) {
   require_shards("gather_shards", shards);
   Call call(*this, exec, "gather_shards", region);
   if (size() == 1) return;
   std::vector<ShardMessages> messages;
-  for (int r = 0; r < size(); ++r) messages.emplace_back(arrays, shards.of(r), m_slot_bytes);
+  for (int r = 0; r < size(); ++r)
+    messages.emplace_back(arrays, Impl::ranges_of(shards, r, some), m_slot_bytes);
   while (!std::ranges::all_of(messages, &ShardMessages::ended)) {
     messages[static_cast<std::size_t>(rank())].for_parts([&](const Array& part, DType, std::size_t) {
       for (int peer = 0; peer < size(); ++peer)

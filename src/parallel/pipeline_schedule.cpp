@@ -81,13 +81,19 @@ std::int64_t pipeline_slots(const PipelineShape& shape, int rank, int part, std:
   return most;
 }
 
+std::int64_t pipeline_tied_messages(const PipelineShape& shape) {
+  return shape.schedule == PipelineSchedule::interleaved ? shape.ranks : 1;
+}
+
 namespace {
 
 // The ranks of a pipeline, each at some task.
 class Simulation {
  public:
-  Simulation(const PipelineShape& shape, std::int64_t micro_batches, const PipelineTimes& times)
+  Simulation(const PipelineShape& shape, std::int64_t micro_batches, const PipelineTimes& times,
+             std::int64_t tied_messages)
       : m_shape(shape), m_times(times), m_ranks(static_cast<std::size_t>(shape.ranks)) {
+    m_tied.most = static_cast<std::size_t>(tied_messages);
     for (int r = 0; r < shape.ranks; ++r) rank(r).work = pipeline_work(shape, r, micro_batches);
   }
 
@@ -109,24 +115,29 @@ class Simulation {
  private:
   // Messages from one rank to the next or the one before, in the order of their sending.
   struct Link {
+    std::size_t most = 1;  // under way
     std::vector<double> sent, received;
   };
   struct Rank {
     std::vector<PipelineTask> work;
     std::size_t next = 0;
     double time = 0;
-    Link* sends_on = nullptr;  // the result of the last task
+    std::vector<Link*> sends_on;  // the results of the last task
   };
 
   Rank& rank(int r) { return m_ranks[static_cast<std::size_t>(r)]; }
-  // The link on which a rank sends or receives, if it does.
-  Link* link(int r, const PipelineTask& task, bool in) {
-    if (task.work == PipelineWork::weights) return nullptr;
+  // The links on which a rank sends or receives.
+  std::vector<Link*> links(int r, const PipelineTask& task, bool in) {
+    if (task.work == PipelineWork::weights) return {};
     const bool down = task.work == PipelineWork::forward;
     const int place = task.part * m_shape.ranks + r, last = m_shape.ranks * m_shape.parts - 1;
-    if (place == (down == in ? 0 : last)) return nullptr;
-    const int from = in ? (down ? r + m_shape.ranks - 1 : r + 1) % m_shape.ranks : r;
-    return &m_links[{from, down}];
+    std::vector<Link*> all;
+    if (place != (down == in ? 0 : last)) {
+      const int from = in ? (down ? r + m_shape.ranks - 1 : r + 1) % m_shape.ranks : r;
+      all.push_back(&m_links[{from, down}]);
+    }
+    if (!down && last > 0 && m_tied.most > 0 && place == (in ? 0 : last)) all.push_back(&m_tied);
+    return all;
   }
   double seconds(PipelineWork work) const {
     if (work == PipelineWork::forward) return m_times.forward;
@@ -134,26 +145,29 @@ class Simulation {
     return m_times.backward + (splits_backward(m_shape.schedule) ? 0 : m_times.weights);
   }
 
-  // Begins the next task of a rank when its input is there, or sends the result of the last one.
+  // Begins the next task of a rank when its inputs are there, or sends a result of the last one.
   bool advance(int r) {
     Rank& self = rank(r);
-    if (Link* const out = self.sends_on) {
-      if (out->sent.size() > out->received.size()) return false;
-      if (!out->received.empty()) self.time = std::max(self.time, out->received.back());
-      out->sent.push_back(self.time);
-      self.sends_on = nullptr;
+    if (!self.sends_on.empty()) {
+      Link& out = *self.sends_on.front();
+      const std::size_t message = out.sent.size();
+      if (message >= out.received.size() + out.most) return false;
+      if (message >= out.most) self.time = std::max(self.time, out.received[message - out.most]);
+      out.sent.push_back(self.time);
+      self.sends_on.erase(self.sends_on.begin());
       return true;
     }
     if (self.next == self.work.size()) return false;
     const PipelineTask& task = self.work[self.next];
-    if (Link* const in = link(r, task, true)) {
-      const std::size_t message = in->received.size();
-      if (message == in->sent.size()) return false;
-      self.time = std::max(self.time, in->sent[message]);
+    const std::vector<Link*> inputs = links(r, task, true);
+    for (const Link* in : inputs)
+      if (in->received.size() == in->sent.size()) return false;
+    for (Link* in : inputs) {
+      self.time = std::max(self.time, in->sent[in->received.size()]);
       in->received.push_back(self.time);
     }
     self.time += seconds(task.work);
-    self.sends_on = link(r, task, false);
+    self.sends_on = links(r, task, false);
     ++self.next;
     return true;
   }
@@ -162,12 +176,14 @@ class Simulation {
   PipelineTimes m_times;
   std::vector<Rank> m_ranks;
   std::map<std::pair<int, bool>, Link> m_links;
+  Link m_tied;
 };
 
 }  // namespace
 
-double pipeline_makespan(const PipelineShape& shape, std::int64_t micro_batches, const PipelineTimes& times) {
-  return Simulation(shape, micro_batches, times).run();
+double pipeline_makespan(const PipelineShape& shape, std::int64_t micro_batches, const PipelineTimes& times,
+                         std::int64_t tied_messages) {
+  return Simulation(shape, micro_batches, times, tied_messages).run();
 }
 
 }  // namespace kformer

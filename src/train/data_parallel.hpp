@@ -13,6 +13,7 @@
 #include "ops/adamw/kokkos.hpp"
 #include "parallel/gradient_tree.hpp"
 #include "train/data_parallel_norm.hpp"
+#include "train/data_parallel_shards.hpp"
 
 /// \file
 /// Definitions of the members of DataParallel.
@@ -82,13 +83,6 @@ inline std::vector<TensorRef> leaves_of(const std::vector<Parameter>& parameters
   return all;
 }
 
-inline std::vector<TensorRef> arrays_of(const std::vector<Parameter>& parameters,
-                                        TensorRef Parameter::* member) {
-  std::vector<TensorRef> all;
-  for (const Parameter& p : parameters) all.push_back(p.*member);
-  return all;
-}
-
 }  // namespace Impl
 
 template <class Exec>
@@ -142,6 +136,7 @@ const StepShare& DataParallel<Exec>::begin_step(const Exec& exec, std::int64_t s
   m_share = {};
   m_done = 0;
   m_next_group = 0;
+  m_leaves.assign(m_groups.size(), 0);
   std::vector<std::int64_t> of_ranks;  // once for those that divide tokens
   for (int r = 0; r < size; ++r) {
     const std::size_t at = 2 * static_cast<std::size_t>(r);
@@ -226,39 +221,20 @@ void DataParallel<Exec>::clear_gradients(const Exec& exec, ParameterGroup group)
 
 template <class Exec>
 bool DataParallel<Exec>::is_last_micro_batch() const {
-  return m_done + 1 == m_share.batches[static_cast<std::size_t>(ranks().rank())];
+  return m_done + 1 == own_batches();
 }
 
 template <class Exec>
 void DataParallel<Exec>::add_group(const Exec& exec, std::size_t group) {
   const ParameterGroup& g = m_groups[group];
   if (divides_gradients()) {
-    finish_group(exec);
-    add_partial_gradients(exec, g);
-    m_begun = g;
-    m_collectives.begin_reduce_shards(exec, Impl::arrays_of(m_parameters, &Parameter::gradient), m_shards,
-                                      "gradients", {g.begin, g.end});
+    if (is_tied(g) && !m_tree) return;
+    begin_shards(exec, group);
     if (!m_options.overlap) finish_group(exec);
   } else if (m_options.overlap && is_last_micro_batch()) {
     if (m_tree) m_tree->add(exec, m_done, m_done + 1, {g.begin, g.end});
     begin_group(exec, group);
   }
-}
-
-template <class Exec>
-void DataParallel<Exec>::add_nothing(const Exec& exec, std::size_t group) {
-  if (is_tied(m_groups[group])) return;
-  clear_gradients(exec, m_groups[group]);
-  add_group(exec, group);
-  finish_group(exec);
-}
-
-// Two stages make its gradients, at different times, so that they are added up until the end of the step.
-template <class Exec>
-bool DataParallel<Exec>::is_tied(const ParameterGroup& group) const {
-  return std::any_of(m_parameters.begin() + static_cast<std::ptrdiff_t>(group.begin),
-                     m_parameters.begin() + static_cast<std::ptrdiff_t>(group.end),
-                     [](const Parameter& p) { return p.tied; });
 }
 
 // Of one whose gradients are those of the step.
@@ -290,25 +266,11 @@ void DataParallel<Exec>::begin_bucket(const Exec& exec) {
   m_bucket = {};
 }
 
-// The sum over the ranks becomes part of that of the micro-batches.
-template <class Exec>
-void DataParallel<Exec>::finish_group(const Exec& exec) {
-  if (!m_begun) return;
-  m_collectives.finish_reductions(exec);
-  // In the fixed order the tree adds.
-  const bool add = !m_tree;
-  for (std::size_t i = m_begun->begin; i < m_begun->end; ++i) {
-    const TensorRef part = part_of(m_parameters[i].gradient, own_ranges()[i]);
-    Impl::copy_or_add(exec, part, m_shard[i].gradient.data, part.data, add);
-  }
-  m_begun.reset();
-}
-
 template <class Exec>
 void DataParallel<Exec>::add_micro_batch(const Exec& exec) {
   finish_group(exec);
-  const bool added = m_options.overlap && !divides_gradients() && is_last_micro_batch();
-  if (m_tree && !added) m_tree->add(exec, m_done, m_share.batches[static_cast<std::size_t>(ranks().rank())]);
+  const bool added = divides_gradients() || (m_options.overlap && is_last_micro_batch());
+  if (m_tree && !added) m_tree->add(exec, m_done, own_batches());
   ++m_done;
 }
 
@@ -316,12 +278,11 @@ template <class Exec>
 void DataParallel<Exec>::add_part(const Exec& exec, std::size_t part, std::int64_t micro_batch,
                                   PipelineWork work) {
   if (!m_tree) return;
-  const std::int64_t micro_batches = m_share.batches[static_cast<std::size_t>(ranks().rank())];
   for (std::size_t i = part > 0 ? m_model.parts[part - 1] : 0; i < m_model.parts[part]; ++i) {
     const bool waits = !m_model.waiting.empty() && m_model.waiting[i];
     if (waits != (work == PipelineWork::weights)) continue;
-    m_tree->add(exec, micro_batch, micro_batches, {i, i + 1});
-    const bool is_sum = micro_batch + 1 == micro_batches && !m_parameters[i].copy;
+    m_tree->add(exec, micro_batch, own_batches(), {i, i + 1});
+    const bool is_sum = micro_batch + 1 == own_batches();
     if (m_model.adds_to_gradients && !is_sum) clear_gradients(exec, {i, i + 1});
   }
 }
@@ -357,10 +318,7 @@ double DataParallel<Exec>::reduce(const Exec& exec) {
     for (; m_done < rounds(); ++m_done)
       for (std::size_t group = 0; group < m_groups.size(); ++group) add_nothing(exec, group);
     for (std::size_t group = 0; group < m_groups.size(); ++group)
-      if (is_tied(m_groups[group])) {
-        add_group(exec, group);
-        finish_group(exec);
-      }
+      if (is_tied(m_groups[group])) reduce_tied(exec, group);
     return norm(exec);
   }
   const std::vector<TensorRef> gradients = Impl::arrays_of(m_parameters, &Parameter::gradient);
@@ -371,6 +329,7 @@ double DataParallel<Exec>::reduce(const Exec& exec) {
     m_collectives.finish_reductions(exec);
   } else {
     add_partial_gradients(exec, {0, m_parameters.size()});
+    add_up_ends(exec, {0, m_parameters.size()});
     m_collectives.reduce_shards(exec, gradients, m_shards, "gradients");
   }
   const double length = norm(exec);
@@ -378,23 +337,33 @@ double DataParallel<Exec>::reduce(const Exec& exec) {
   return length;
 }
 
-// Of weights that are whole on ranks which divide the rest, and of those that two stages have.
+namespace Impl {
+
+/// The sum of a gradient over ranks, in its place.
+template <class Exec>
+void sum_gradient(const Exec& exec, Collectives<Exec>& ranks, const TensorRef& gradient) {
+  dispatch_dtype(gradient.dtype, [&]<class C>(std::type_identity<C>) {
+    using Numbers = Kokkos::View<C*, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+    ranks.all_reduce(exec, Numbers(static_cast<C*>(gradient.data), static_cast<std::size_t>(gradient.size())),
+                     "gradients");
+  });
+}
+
+}  // namespace Impl
+
+// Of weights that are whole on ranks which divide the rest.
 template <class Exec>
 void DataParallel<Exec>::add_partial_gradients(const Exec& exec, ParameterGroup group) {
-  const auto add = [&](Collectives<Exec>* ranks, const TensorRef& gradient) {
-    if (ranks)
-      dispatch_dtype(gradient.dtype, [&]<class C>(std::type_identity<C>) {
-        ranks->all_reduce(exec,
-                          Kokkos::View<C*, memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
-                              static_cast<C*>(gradient.data), static_cast<std::size_t>(gradient.size())),
-                          "gradients");
-      });
-  };
-  for (std::size_t i = group.begin; i < group.end; ++i) {
-    const Parameter& p = m_parameters[i];
-    if (p.partial_gradient) add(m_model.tensor, p.gradient);
-    if (p.tied) add(m_model.ends, p.gradient);
-  }
+  for (std::size_t i = group.begin; i < group.end; ++i)
+    if (m_model.tensor && m_parameters[i].partial_gradient)
+      Impl::sum_gradient(exec, *m_model.tensor, m_parameters[i].gradient);
+}
+
+// Of weights that two stages have.
+template <class Exec>
+void DataParallel<Exec>::add_up_ends(const Exec& exec, ParameterGroup group) {
+  for (std::size_t i = group.begin; i < group.end; ++i)
+    if (m_model.ends && m_parameters[i].tied) Impl::sum_gradient(exec, *m_model.ends, m_parameters[i].gradient);
 }
 
 template <class Exec>

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,8 +24,8 @@
 
 namespace kformer::Impl {
 
-/// One way between two ranks, for messages of one size: one sends, the other receives. A message travels while its sender
-/// goes on, until that has the next one.
+/// A way between two ranks, for messages of one size: one sends, the other receives. A message travels while its sender goes
+/// on, until as many follow as the sender has buffers.
 template <class Exec, class T>
 class PipelineLink {
  public:
@@ -31,77 +33,99 @@ class PipelineLink {
   using staging_space = HostStagingSpace<memory_space>;
   using Matrix = BlockMatrix<memory_space, T>;
 
-  /// \param pair   the two ranks
+  /// \param pairs  the two ranks, for each message that may be under way
+  /// \param sends  whether this is the one that sends, and needs a buffer for each
   /// \param log    where messages are booked
   /// \param region what the log calls it
   /// \param rows   of a message
   /// \param columns of a message
   /// \param ledger the memory is of the class communication
-  PipelineLink(std::shared_ptr<Communicator> pair, std::shared_ptr<CommunicationLog> log, std::string region,
-               std::int64_t rows, std::int64_t columns, Ledger& ledger)
-      : m_pair(std::move(pair)),
+  PipelineLink(std::vector<std::shared_ptr<Communicator>> pairs, bool sends,
+               std::shared_ptr<CommunicationLog> log, std::string region, std::int64_t rows,
+               std::int64_t columns, Ledger& ledger)
+      : m_pairs(std::move(pairs)),
         m_log(std::move(log)),
         m_region(std::move(region)),
-        m_ledger(ledger.shared_from_this()) {
+        m_ledger(ledger.shared_from_this()),
+        m_buffers(sends ? m_pairs.size() : 1) {
     const std::size_t bytes = static_cast<std::size_t>(rows * columns) * sizeof(T);
-    m_block = ledger.allocate<memory_space>(MemoryClass::communication, "Trainer::pipeline", bytes);
-    if (!host_reaches<memory_space> && !m_pair->takes_device_memory())
-      m_staging =
-          ledger.allocate<staging_space>(MemoryClass::communication, "Trainer::pipeline_staging", bytes);
-    m_message = matrix_in<T>(m_block, 0, rows, columns);
+    for (Buffer& buffer : m_buffers) {
+      buffer.block = ledger.allocate<memory_space>(MemoryClass::communication, "Trainer::pipeline", bytes);
+      if (!host_reaches<memory_space> && !m_pairs.front()->takes_device_memory())
+        buffer.staging =
+            ledger.allocate<staging_space>(MemoryClass::communication, "Trainer::pipeline_staging", bytes);
+      buffer.message = matrix_in<T>(buffer.block, 0, rows, columns);
+    }
   }
 
-  /// Where the next message is to be written. Waits until the last one has been received.
+  /// Where the next message is to be written. Waits until the last one from there has been received.
   const Matrix& outgoing() {
-    finish();
-    return m_message;
+    finish(m_next);
+    return m_buffers[m_next].message;
   }
 
   /// Sends what is there.
   void send(const Exec& exec) {
+    Buffer& buffer = m_buffers[m_next];
     if (stages())
-      transfer<staging_space, memory_space>(exec, *m_ledger, m_staging.data(), m_block.data(), m_block.bytes());
-    const Outgoing message{other(), data(), m_block.bytes()};
-    m_seconds = m_pair->begin(instance(exec), {"send", m_region, m_log}, std::span(&message, 1), {});
-    m_sends = true;
+      transfer<staging_space, memory_space>(exec, *m_ledger, buffer.staging.data(), buffer.block.data(),
+                                            buffer.block.bytes());
+    const Outgoing message{other(), data(buffer), buffer.block.bytes()};
+    buffer.seconds =
+        m_pairs[m_next]->begin(instance(exec), {"send", m_region, m_log}, std::span(&message, 1), {});
+    buffer.is_sent = true;
+    advance();
   }
 
-  /// Waits until the last message has been received.
+  /// Waits until all messages have been received.
   void finish() {
-    if (!m_sends) return;
-    const auto begin = std::chrono::steady_clock::now();
-    m_pair->finish();
-    m_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    m_log->book("send", m_region, m_block.bytes(), m_seconds);
-    m_sends = false;
+    for (std::size_t i = 0; i < m_buffers.size(); ++i) finish(i);
   }
 
   /// Waits for the next message. It lasts until the next call.
   const Matrix& receive(const Exec& exec) {
-    const Incoming message{other(), data(), m_block.bytes()};
+    Buffer& buffer = m_buffers.front();
+    const Incoming message{other(), data(buffer), buffer.block.bytes()};
     const double seconds =
-        m_pair->exchange(instance(exec), {"receive", m_region, m_log}, {}, std::span(&message, 1));
+        m_pairs[m_next]->exchange(instance(exec), {"receive", m_region, m_log}, {}, std::span(&message, 1));
     m_log->book("receive", m_region, 0, seconds);
     if (stages())
-      transfer<memory_space, staging_space>(exec, *m_ledger, m_block.data(), m_staging.data(), m_block.bytes());
-    return m_message;
+      transfer<memory_space, staging_space>(exec, *m_ledger, buffer.block.data(), buffer.staging.data(),
+                                            buffer.block.bytes());
+    advance();
+    return buffer.message;
   }
 
  private:
-  int other() const { return 1 - m_pair->rank(); }
-  bool stages() const { return m_staging.bytes() > 0; }
-  std::byte* data() { return stages() ? m_staging.data() : m_block.data(); }
+  struct Buffer {
+    MemoryBlock<memory_space> block;
+    MemoryBlock<staging_space> staging;
+    Matrix message;
+    bool is_sent = false;
+    double seconds = 0;  // of the message that is under way
+  };
+
+  void finish(std::size_t i) {
+    Buffer& buffer = m_buffers[i];
+    if (!buffer.is_sent) return;
+    const auto begin = std::chrono::steady_clock::now();
+    m_pairs[i]->finish();
+    buffer.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    m_log->book("send", m_region, buffer.block.bytes(), buffer.seconds);
+    buffer.is_sent = false;
+  }
+  void advance() { m_next = (m_next + 1) % m_pairs.size(); }
+  int other() const { return 1 - m_pairs.front()->rank(); }
+  bool stages() const { return m_buffers.front().staging.bytes() > 0; }
+  std::byte* data(Buffer& buffer) { return stages() ? buffer.staging.data() : buffer.block.data(); }
   InstanceRef instance(const Exec& exec) const { return InstanceRef(exec).with_host_memory(stages()); }
 
-  std::shared_ptr<Communicator> m_pair;
+  std::vector<std::shared_ptr<Communicator>> m_pairs;
   std::shared_ptr<CommunicationLog> m_log;
   std::string m_region;
   std::shared_ptr<Ledger> m_ledger;  // counts transfers
-  MemoryBlock<memory_space> m_block;
-  MemoryBlock<staging_space> m_staging;
-  Matrix m_message;
-  bool m_sends = false;
-  double m_seconds = 0;  // of the message that is under way
+  std::vector<Buffer> m_buffers;
+  std::size_t m_next = 0;  // pair, of the next message
 };
 
 /// The ranks of a pipeline, as one of them sees them.
@@ -123,16 +147,21 @@ class PipelineRanks {
     const bool is_end = rank() == 0 || rank() == last();
     if (is_end && config.tie_word_embeddings)
       m_ends.emplace(links.ends(), CollectivesOptions{.log = log}, ledger);
-    if (is_end && tied_words > 0)
-      m_tied.emplace(links.ends(), log, "gradients of the embedding", tied_words, config.hidden_size, ledger);
-    const auto connect = [&](std::optional<Link>& link, const auto& pair, const char* region, int without) {
+    if (tied_words > 0) {
+      const auto pairs = pairs_of_ends(links);
+      if (is_end)
+        m_tied.emplace(pairs, rank() == last(), log, "gradients of the embedding", tied_words,
+                       config.hidden_size, ledger);
+    }
+    const auto connect = [&](std::optional<Link>& link, const auto& pair, bool sends, const char* region,
+                             int without) {
       if (rank() != without || m_shape.parts > 1)
-        link.emplace(pair, log, region, rows, config.hidden_size, ledger);
+        link.emplace(std::vector{pair}, sends, log, region, rows, config.hidden_size, ledger);
     };
-    connect(m_states_out, links.states_out(), "states", last());
-    connect(m_states_in, links.states_in(), "states", 0);
-    connect(m_gradients_out, links.gradients_out(), "gradients of states", 0);
-    connect(m_gradients_in, links.gradients_in(), "gradients of states", last());
+    connect(m_states_out, links.states_out(), true, "states", last());
+    connect(m_states_in, links.states_in(), false, "states", 0);
+    connect(m_gradients_out, links.gradients_out(), true, "gradients of states", 0);
+    connect(m_gradients_in, links.gradients_in(), false, "gradients of states", last());
   }
 
   /// The order of the work, and what is divided.
@@ -177,6 +206,17 @@ class PipelineRanks {
                        " ranks with ", shape.parts, " parts each needs as many layers, got ",
                        config.num_hidden_layers, " (num_hidden_layers)");
     return shape;
+  }
+
+  // One for each message of `tied` that may be under way. All ranks make as many.
+  std::vector<std::shared_ptr<Communicator>> pairs_of_ends(const PipelineLinks& links) const {
+    std::vector<std::shared_ptr<Communicator>> pairs{links.ends()};
+    std::vector<int> members(static_cast<std::size_t>(links.ends()->size()));
+    std::iota(members.begin(), members.end(), 0);
+    while (std::ssize(pairs) < pipeline_tied_messages(m_shape))
+      pairs.push_back(links.ends()->subset(members, "ends"));
+    pairs.resize(static_cast<std::size_t>(std::min<std::int64_t>(m_most, std::ssize(pairs))));
+    return pairs;
   }
 
   PipelineShape m_shape;

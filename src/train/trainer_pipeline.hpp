@@ -63,28 +63,13 @@ std::vector<std::size_t> groups_after(const Model& model, PipelineWork work, Pip
 }
 
 /// \throws NotSupported if options do not go with ranks that divide layers
-inline void check_pipeline(const LlamaConfig& config, const TrainerOptions& options) {
+inline void check_pipeline(const TrainerOptions& options) {
   const Require require{"Trainer"};
-  const DataParallelOptions& p = options.parallel;
   require_enumerator("Trainer", "pipeline.schedule", options.pipeline.schedule);
   require(options.pipeline.micro_batches >= 0, "pipeline.micro_batches must not be negative, got ",
           options.pipeline.micro_batches);
-  require(
-      p.zero != ZeroStage::gradients || !splits_backward(options.pipeline.schedule) || options.layer.lora.any(),
-      "the schedule zero_bubble makes the gradients of norms before those of matrices, which "
-      "ZeroStage::gradients reduces together; choose another schedule, or ZeroStage::optimizer");
-  require(!p.overlap,
+  require(!options.parallel.overlap,
           "the gradients of a pipeline are reduced at the end of a step; leave out parallel.overlap");
-  require(!p.fixed_order || !config.tie_word_embeddings ||
-              options.pipeline.schedule != PipelineSchedule::interleaved,
-          "with fixed_order the last stage of a pipeline sends the gradient of a tied embedding to the first, "
-          "which would wait for each other in the schedule interleaved; choose another one");
-  require(
-      !p.fixed_order || p.zero != ZeroStage::gradients ||
-          (options.pipeline.schedule == PipelineSchedule::one_forward_one_backward &&
-           !config.tie_word_embeddings),
-      "with fixed_order and ZeroStage::gradients the parts of a pipeline add up whole micro-batches, one after "
-      "another; choose the schedule 1f1b, a model without a tied embedding, or ZeroStage::optimizer");
 }
 
 /// Whether two stages make a gradient whose sum has a fixed order: that of each micro-batch begins in the last stage, and
@@ -93,18 +78,16 @@ inline bool sends_tied_gradient(const LlamaConfig& config, const TrainerOptions&
   return options.parallel.fixed_order && config.tie_word_embeddings && !options.layer.lora.any();
 }
 
-/// Whether a part of a pipeline adds to gradients that `DataParallel` clears: backward must clear neither what waits for
-/// `backward_weights` nor what another stage has begun.
+/// Whether a part of a pipeline adds to gradients that `DataParallel` clears: backward must not clear what another stage has
+/// begun. Where layers take turns, the part keeps that gradient anyway.
 inline bool adds_to_gradients(const LlamaConfig& config, const TrainerOptions& options) {
-  return options.parallel.fixed_order &&
-         (splits_backward(options.pipeline.schedule) || sends_tied_gradient(config, options));
+  return sends_tied_gradient(config, options) && options.parallel.zero != ZeroStage::gradients;
 }
 
-/// By parameter, whether `backward_weights` makes its gradient: of matrices of layers, or of all that adapters learn.
-inline std::vector<bool> waiting_gradients(const std::vector<Parameter>& parameters, bool adapters) {
+/// By parameter, whether `backward_weights` makes its gradient: of layers, or of all that adapters learn.
+inline std::vector<bool> waiting_gradients(const std::vector<Parameter>& parameters) {
   std::vector<bool> waiting;
-  for (const Parameter& p : parameters)
-    waiting.push_back(adapters || (p.weight.rank > 1 && p.name.starts_with("model.layers.")));
+  for (const Parameter& p : parameters) waiting.push_back(p.name.starts_with("model.layers."));
   return waiting;
 }
 
@@ -128,7 +111,7 @@ std::shared_ptr<typename Trainer<Exec, T>::Pipeline> Trainer<Exec, T>::make_pipe
     const LlamaConfig& config, const TrainerOptions& options, std::int64_t rows, Ledger& ledger) {
   if (!options.pipeline.ranks || options.pipeline.ranks->ranks()->size() == 1) return {};
   config.check_model();
-  Impl::check_pipeline(config, options);
+  Impl::check_pipeline(options);
   const std::int64_t words = Impl::sends_tied_gradient(config, options)
                                  ? Impl::VocabularySlice(config.vocab_size, options.layer.tensor).size()
                                  : 0;
@@ -175,8 +158,7 @@ std::optional<DataParallel<Exec>> Trainer<Exec, T>::make_parallel(Ledger& ledger
     if (m_pipeline) {
       ranks.stages = &m_pipeline->ranks();
       ranks.ends = m_pipeline->ends();
-      if (splits_backward(m_pipeline->shape().schedule))
-        ranks.waiting = Impl::waiting_gradients(trained(), m_options.layer.lora.any());
+      if (splits_backward(m_pipeline->shape().schedule)) ranks.waiting = Impl::waiting_gradients(trained());
       ranks.adds_to_gradients = Impl::adds_to_gradients(model().config(), m_options);
     }
     return std::optional<DataParallel<Exec>>(std::in_place, shared, trained(), std::move(groups), ledger,
@@ -226,8 +208,10 @@ void Trainer<Exec, T>::run_backward(const Exec& exec, Model& model) {
     model.backward_states_embedded(exec, dy, dx);
   m_pipeline->gradients_out().send(exec);
   if (auto* const tied = m_pipeline->tied(); tied && model.has_head()) {
-    Kokkos::deep_copy(exec, tied->outgoing(), tied_gradient(model));
+    const auto gradient = tied_gradient(model);
+    Kokkos::deep_copy(exec, tied->outgoing(), gradient);
     tied->send(exec);
+    Kokkos::deep_copy(exec, gradient, C(0));  // what follows is of the next micro-batch alone
   }
 }
 

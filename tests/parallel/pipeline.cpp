@@ -53,8 +53,7 @@ BOOST_AUTO_TEST_CASE(grids_compute_what_one_rank_does) {
         const RankGrid grid(ranks, {.data = data, .context = context, .tensor = tensor, .pipeline = stages});
         for (const ZeroStage zero : {ZeroStage::none, ZeroStage::optimizer, ZeroStage::gradients}) {
           const Kind& kind = kinds[turn % 2];
-          const std::span<const Order> some = zero == ZeroStage::gradients ? orders_with_shards : orders;
-          const Order& order = some[turn++ % some.size()];
+          const Order& order = orders[turn++ % std::size(orders)];
           const LlamaConfig config = deep_model(kind, stages * order.parts, tensor);
           TrainerOptions options = options_of(kind);
           options.shape.seq_len = 48;
@@ -86,7 +85,6 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(the_fixed_order_has_the_bits_of_one_rank, T, Scala
     const RankGrid grid(ranks, {.data = data, .pipeline = stages});
     for (const Kind& kind : {kinds[1], kinds[2]})
       for (const Order& order : orders) {
-        if (kind.tied && order.schedule == PipelineSchedule::interleaved) continue;
         const LlamaConfig config = deep_model(kind, stages * order.parts);
         TrainerOptions options = options_of(kind);
         options.layer.recompute = Recompute::pointwise;
@@ -291,31 +289,13 @@ BOOST_AUTO_TEST_CASE(what_a_pipeline_does_not_go_with_is_refused) {
     for (int c = 0; c < memory_classes; ++c) BOOST_TEST(ledger->peak(static_cast<MemoryClass>(c)) == 0u);
   };
   const auto lone = std::make_shared<PipelineLinks>(std::make_shared<LoneCommunicator>(1, 3));
-  const LlamaConfig config = model(kinds[0], 1), tied = model(kinds[1], 1);
+  const LlamaConfig config = model(kinds[0], 1);
   TrainerOptions options = options_of(kinds[0]);
   options.pipeline = {.ranks = lone};
   options.parallel = {.overlap = true};
   check_refused(options, config,
                 "the gradients of a pipeline are reduced at the end of a step; leave out parallel.overlap");
-  options.parallel = {.fixed_order = true, .micro_batches = 2};
-  options.pipeline.schedule = PipelineSchedule::zero_bubble;
-  options.parallel = {.zero = ZeroStage::gradients};
-  check_refused(options, config,
-                "the schedule zero_bubble makes the gradients of norms before those of matrices, which "
-                "ZeroStage::gradients reduces together; choose another schedule, or ZeroStage::optimizer");
-  const char* const whole_micro_batches =
-      "with fixed_order and ZeroStage::gradients the parts of a pipeline add up whole micro-batches, one after "
-      "another; choose the schedule 1f1b, a model without a tied embedding, or ZeroStage::optimizer";
-  options.parallel = {.zero = ZeroStage::gradients, .fixed_order = true, .micro_batches = 2};
-  options.pipeline.schedule = PipelineSchedule::one_forward_one_backward;
-  check_refused(options, tied, whole_micro_batches);
   options.pipeline = {.ranks = lone, .schedule = PipelineSchedule::interleaved, .parts = 2};
-  check_refused(options, config, whole_micro_batches);
-  options.parallel = {.fixed_order = true, .micro_batches = 2};
-  options.pipeline = {.ranks = lone, .schedule = PipelineSchedule::interleaved, .parts = 2};
-  check_refused(options, tied,
-                "with fixed_order the last stage of a pipeline sends the gradient of a tied embedding to the "
-                "first, which would wait for each other in the schedule interleaved; choose another one");
   options.parallel = {};
   check_refused(options, config,
                 "a pipeline of 3 ranks with 2 parts each needs as many layers, got 3 (num_hidden_layers)");
@@ -333,12 +313,6 @@ BOOST_AUTO_TEST_CASE(calls_that_a_part_does_not_allow_are_refused) {
   check_error<DimensionMismatch>(
       [&] { LlamaModel<Exec, float>(config, shape, {}, *ledger, schedule(3), {0, 2}); },
       "kformer::LlamaModel: the recomputation schedule is for 3 layers, expected 2 of this part");
-  const LayerOptions turns{.accumulate = false, .gradient_turns = 1, .split_backward = true};
-  check_error<NotSupported>(
-      [&] { LlamaModel<Exec, float>(config, shape, turns, *ledger); },
-      "kformer::LlamaModel: split_backward makes the gradients of norms before those of "
-      "matrices, which do not last from one to the other in arrays where layers take turns; "
-      "leave out split_backward or gradient_turns");
   LlamaModel<Exec, float> first(config, shape, {.slots = 2, .split_backward = true}, *ledger, schedule(1),
                                 {0, 1});
   LlamaModel<Exec, float> last(config, shape, {}, *ledger, schedule(2), {1, 3});

@@ -28,9 +28,6 @@ inline constexpr Order orders[] = {{PipelineSchedule::one_forward_one_backward, 
                                    {PipelineSchedule::interleaved, 3},
                                    {PipelineSchedule::zero_bubble, 1}};
 
-/// Those that go with ZeroStage::gradients where matrices learn.
-inline constexpr std::span<const Order> orders_with_shards = std::span(orders).first<3>();
-
 inline std::string name_of_order(const Order& order) {
   return std::string(name_of(order.schedule)) + " with " + std::to_string(order.parts) + " parts";
 }
@@ -46,6 +43,12 @@ inline PipelineOptions pipeline_on(const std::shared_ptr<Communicator>& ranks, c
 /// Whether a schedule goes with what layers of a model keep.
 inline bool may_run(const Order& order, const Kind& kind) {
   return order.schedule != PipelineSchedule::zero_bubble || kind.recompute != Recompute::layer;
+}
+
+/// The same model, with layers that keep what a schedule needs.
+inline Kind kept_for(const Order& order, Kind kind) {
+  if (!may_run(order, kind)) kind.recompute = Recompute::pointwise;
+  return kind;
 }
 
 /// Losses, norms and weights of ranks have the bits of those without stages.

@@ -71,6 +71,36 @@ BOOST_AUTO_TEST_CASE(the_bubble_of_1f1b) {
     }
 }
 
+// Messages from the last part to the first: with fewer under way ranks of the interleaved schedule would wait for ever, and
+// with as many nobody waits for longer.
+BOOST_AUTO_TEST_CASE(messages_of_a_tied_embedding) {
+  const PipelineTimes times{1, 1, 1};
+  for_pipelines([&](const PipelineShape& shape) {
+    if (shape.ranks == 1) return;
+    const bool interleaved = shape.schedule == PipelineSchedule::interleaved;
+    const std::int64_t most = pipeline_tied_messages(shape);
+    for (std::int64_t m = 0; m <= 20; ++m) {
+      const double with = pipeline_makespan(shape, m, times, most),
+                   without = pipeline_makespan(shape, m, times);
+      if (interleaved || shape.ranks <= 3)
+        BOOST_TEST(with == without, name_of(shape.schedule) << ", " << shape.ranks << " ranks, " << m);
+      else
+        BOOST_TEST(with >= without);
+      if (shape.parts > 1 && m >= 2 * shape.ranks)
+        check_error<NotSupported>([&] { pipeline_makespan(shape, m, times, most - 1); },
+                                  "kformer::pipeline_makespan: the ranks of this schedule wait for each other");
+    }
+  });
+  // Of a micro-batch in 1F1B, in the time of forward.
+  const auto of_one = [&](int ranks) {
+    const auto until = [&](std::int64_t m) { return pipeline_makespan({.ranks = ranks}, m, times, 1); };
+    return (until(80) - until(40)) / 40;
+  };
+  BOOST_TEST(of_one(3) == 3);
+  BOOST_TEST(of_one(4) == 3.5);
+  BOOST_TEST(of_one(8) == 7.5);
+}
+
 BOOST_AUTO_TEST_CASE(micro_batches_that_wait) {
   using enum PipelineSchedule;
   for (int rank = 0; rank < 4; ++rank) {

@@ -43,10 +43,8 @@ void check_objective(const MemoryPlanDeck& deck, const LoadedDeck& loaded, Diagn
     if (const auto fault = objective_fault(*deck.parallel, deck.objective.kind))
       error({"parallel", fault->key}, fault->text);
   if (deck.parallel && !deck.grids && deck.parallel->tensor >= 1 && deck.parallel->pipeline >= 1 &&
-      deck.parallel->parts >= 1) {
-    const DividedTraining training{.adapters = deck.adapter.has_value()};
-    check_divided(*deck.parallel, training, deck.model, loaded, diagnostics);
-  }
+      deck.parallel->parts >= 1)
+    check_divided(*deck.parallel, Recompute::pointwise, deck.model, loaded, diagnostics);
   if (deck.grids && deck.parallel && deck.parallel->ranks() > 1)
     error({"grids"},
           "[grids] looks for the extents of [parallel]; remove 'parallel.data', 'context', 'tensor' and "

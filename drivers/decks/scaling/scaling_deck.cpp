@@ -69,10 +69,6 @@ std::string undivided(const ScalingDeck& deck, const PlanParallelTable& grid) {
                        grid.tensor, tokens);
   if (grid.pipeline > 1 && deck.sweep.what == ScalingWork::layer)
     return "stages of a pipeline do not divide a layer; set 'sweep.what' = \"step\"";
-  if (grid.pipeline > 1 && grid.zero == 2 && splits_backward(grid.schedule))
-    return "the schedule zero_bubble makes the gradients of norms before those of matrices, which 'sweep.zero' "
-           "= 2 "
-           "reduces together; take 1";
   if (grid.context > 1 && b.seq_len % (2 * grid.context) != 0)
     return fmt::format("{} ranks along context need a 'batch.seq_len' that is a multiple of {}, not {}",
                        grid.context, 2 * grid.context, b.seq_len);

@@ -63,7 +63,7 @@ std::string parts_fault(const char* table, PipelineSchedule schedule, std::int64
 
 namespace {
 
-void check_pipeline(const PlanParallelTable& table, const DividedTraining& training, const LoadedDeck& loaded,
+void check_pipeline(const PlanParallelTable& table, Recompute recompute, const LoadedDeck& loaded,
                     Diagnostics& diagnostics) {
   const auto error = [&](const char* key, std::string sentence) {
     diagnostics.error(place_of(loaded, {"parallel", key}), std::move(sentence));
@@ -82,25 +82,13 @@ void check_pipeline(const PlanParallelTable& table, const DividedTraining& train
   };
   if (table.overlap)
     return fault("'parallel.overlap': its gradients are reduced at the end of a step; remove it");
-  if (table.zero == 2 && table.order == SumOrder::fixed &&
-      table.schedule != PipelineSchedule::one_forward_one_backward)
-    return fault(fmt::format(
-        "'parallel.zero' = 2 with 'parallel.order' = \"fixed\" and the schedule {}, which does not end one "
-        "micro-batch after another; take zero = 1, or \"1f1b\"",
-        name_of(table.schedule)));
-  const Recompute recompute = training.recompute;
   if (recompute == Recompute::nested || recompute == Recompute::offload)
     return fault(
         fmt::format("recompute = \"{}\", which goes through all layers; take \"layer\"", name_of(recompute)));
-  if (table.schedule != PipelineSchedule::zero_bubble) return;
-  if (recompute == Recompute::layer)
-    return fault(
+  if (table.schedule == PipelineSchedule::zero_bubble && recompute == Recompute::layer)
+    fault(
         "recompute = \"layer\" with the schedule zero_bubble, which needs what layers keep twice; take "
         "\"pointwise\"");
-  if (table.zero == 2 && !training.adapters)
-    fault(
-        "'parallel.zero' = 2 with the schedule zero_bubble, which makes the gradients of norms before those of "
-        "matrices; take 1, or \"1f1b\"");
 }
 
 // Of [parallel], which the sentence begins with.
@@ -111,7 +99,7 @@ std::string key_of(const std::string& sentence) {
 
 }  // namespace
 
-void check_divided(const PlanParallelTable& table, const DividedTraining& training,
+void check_divided(const PlanParallelTable& table, Recompute recompute,
                    const std::optional<LanguageModelTable>& model, const LoadedDeck& loaded,
                    Diagnostics& diagnostics) {
   const auto error = [&](const char* key, std::string sentence) {
@@ -126,7 +114,7 @@ void check_divided(const PlanParallelTable& table, const DividedTraining& traini
     return error("context_exchange", "'parallel.context_exchange' = \"ring\" needs 'parallel.context' > 1");
   if (table.sequence && table.tensor == 1)
     return error("sequence", "'parallel.sequence' needs 'parallel.tensor' > 1");
-  check_pipeline(table, training, loaded, diagnostics);
+  check_pipeline(table, recompute, loaded, diagnostics);
   if (!model) return;
   if (const std::string extent = undivided_extent(table, *model); !extent.empty())
     error(key_of(extent).c_str(), extent);
@@ -148,16 +136,6 @@ std::string undivided_extent(const PlanParallelTable& table, const LanguageModel
         "'parallel.pipeline' = {} ranks with {} {} of the model each need as many layers, but "
         "'num_hidden_layers' = {}",
         table.pipeline, table.parts, table.parts == 1 ? "part" : "parts", model.num_hidden_layers);
-  if (table.pipeline > 1 && table.order == SumOrder::fixed && model.tie_word_embeddings &&
-      (table.schedule == PipelineSchedule::interleaved || table.zero == 2))
-    return fmt::format(
-        "'parallel.pipeline' = {} is not for 'parallel.order' = \"fixed\" with a tied embedding and {}: the "
-        "last "
-        "rank sends its gradient to the first; take {}",
-        table.pipeline,
-        table.zero == 2 ? "'parallel.zero' = 2"
-                        : "the schedule interleaved, where they would wait for each other",
-        table.zero == 2 ? "1" : "another schedule");
   if (table.context > 1 && table.context_exchange == ContextExchange::ring && model.sliding_window > 0)
     return fmt::format(
         "'parallel.context_exchange' = \"ring\" is not for 'sliding_window' = {} of the model: a window lies "

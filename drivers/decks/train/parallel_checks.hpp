@@ -30,19 +30,14 @@ struct StepKeys {
 /// Nothing, if each of the `data` ranks has a micro-batch, and with a fixed order as many as make a node of its tree.
 std::optional<ParallelFault> share_fault(const PlanParallelTable& table, const StepKeys& step);
 
-/// What a training cannot have whose models or sequences ranks divide.
-struct DividedTraining {
-  bool adapters;
-  Recompute recompute = Recompute::pointwise;
-};
-
 /// Why a schedule does not go with so many parts of the model on each rank of a pipeline: a sentence, or nothing.
 /// \param table that has the keys `schedule` and `parts`
 std::string parts_fault(const char* table, PipelineSchedule schedule, std::int64_t parts);
 
 /// Reports what does not go with the ranks of [parallel].
-/// \param model none: it is in a checkpoint, which `undivided_extent` is asked about later
-void check_divided(const PlanParallelTable& table, const DividedTraining& training,
+/// \param recompute what layers keep
+/// \param model     none: it is in a checkpoint, which `undivided_extent` is asked about later
+void check_divided(const PlanParallelTable& table, Recompute recompute,
                    const std::optional<LanguageModelTable>& model, const LoadedDeck& loaded,
                    Diagnostics& diagnostics);
 

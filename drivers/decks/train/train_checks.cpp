@@ -199,9 +199,7 @@ class TrainCheck {
         m_deck.parallel->context < 1 || m_deck.parallel->pipeline < 1 || m_deck.parallel->parts < 1)
       return;
     const ParallelTable& t = *m_deck.parallel;
-    const DividedTraining training{.adapters = m_deck.adapter.has_value(),
-                                   .recompute = m_deck.memory.recompute};
-    check_divided(t, training, m_deck.model, m_loaded, m_diagnostics);
+    check_divided(t, m_deck.memory.recompute, m_deck.model, m_loaded, m_diagnostics);
     if (t.context > 1 && m_deck.batch.seq_len % (2 * t.context) != 0)
       error({"parallel", "context"},
             fmt::format(

@@ -201,8 +201,9 @@ class DecoderLayer {
                 const Impl::Passed<Impl::Role::dy, ConstMatrix>&, const Impl::Passed<Impl::Role::dx, Matrix>&,
                 const PackedTokens<memory_space>& = {}) {}
 
-  /// The gradients of the matrices, or those of adapters and magnitudes, after `backward`, with
-  /// `LayerOptions::split_backward`. They have the bits that `backward` alone would make. Dropout must be as in `backward`.
+  /// The gradients of the weights, or those of adapters and magnitudes, after `backward`, with
+  /// `LayerOptions::split_backward`. They have the bits that `backward` alone would make: it has kept those of norms and
+  /// biases in the slot. Dropout must be as in `backward`.
   /// \param exec the instance everything is launched on
   /// \param x    (batch · seq, hidden), T, as passed to `forward`
   /// \throws NotSupported without `split_backward`, or if there was no `forward`
@@ -261,15 +262,17 @@ class DecoderLayer {
     Matrix y;
   };
   Norm attention_norm() const {
-    return {"attention_norm", m_weight.norm1, m_rstd1, m_gradient.norm1, m_normed1};
+    return {"attention_norm", m_weight.norm1, m_rstd1, m_vectors.norm1, m_normed1};
   }
-  Norm mlp_norm() const { return {"mlp_norm", m_weight.norm2, m_rstd2, m_gradient.norm2, m_normed2}; }
+  Norm mlp_norm() const { return {"mlp_norm", m_weight.norm2, m_rstd2, m_vectors.norm2, m_normed2}; }
   void normalise(const Exec& exec, const Norm& norm, const ConstMatrix& x);
   void norm_gradient(const Exec& exec, const Norm& norm, const ConstMatrix& x, const ConstMatrix& d_residual,
                      const Matrix& dx);
 
   using Packed = PackedTokens<memory_space>;
   void clear_gradients(const Exec& exec);
+  void clear_vectors(const Exec& exec);
+  void add_vectors(const Exec& exec);
   void update_gains(const Exec& exec);
   void save(const Exec& exec, const ConstMatrix& x, const Packed& packed);
   void project(const Exec& exec, const Packed& packed);
@@ -315,6 +318,7 @@ class DecoderLayer {
   std::int64_t state_rows() const;
   std::int64_t rotated_heads() const { return m_config.num_attention_heads + m_config.num_key_value_heads; }
   bool may_drop() const { return trains() && adapts() && m_options.lora.dropout > 0; }
+  bool puts_off_vectors() const { return m_options.split_backward && !adapts(); }
   bool has_magnitudes() const { return adapts() && m_options.lora.magnitudes; }
   bool trains() const { return m_options.mode == LayerMode::training; }
   bool keeps_rotated() const { return m_config.qk_norm && trains(); }
@@ -334,6 +338,12 @@ class DecoderLayer {
 
   LayerWeights<memory_space, T> m_weight;
   LayerWeights<memory_space, C> m_gradient;
+  // Gradients of what is no matrix, as `backward` makes them: those of m_gradient or, where `backward_weights` follows, of
+  // the slot, until it adds them.
+  struct Vectors {
+    Vector norm1, norm2, q_norm, k_norm, bias;
+  };
+  Vectors m_vectors;
   LayerAdapters<memory_space, T> m_adapter;
   LayerAdapters<memory_space, C> m_adapter_gradient;
   std::shared_ptr<Shared> m_shared;

@@ -68,9 +68,9 @@ struct LayerOptions {
   std::int64_t slots =
       1;  ///< of a model in training: micro-batches that have gone forward and not yet backward, at
           ///< most: `LlamaModel::use_slot`
-  bool split_backward = false;  ///< whether the gradients of matrices, or those of adapters, are left to
+  bool split_backward = false;  ///< whether the gradients of layers, or those of adapters, are left to
       ///< `backward_weights`, after which a micro-batch is done; layers then keep some
-      ///< gradients of activations, too
+      ///< gradients of activations, and those of norms and biases, too
   LoraConfig lora{};  ///< adapters; where there are any, they alone have gradients
   WeightFormats
       formats{};  ///< with adapters, the projections whose weights stay quantised (QLoRA: Dettmers et al.,

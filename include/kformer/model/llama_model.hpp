@@ -141,7 +141,7 @@ class LlamaModel {
   /// \param ready gets the instance and the number of the group in `gradient_groups`; empty: nothing is called.
   ///              `backward_embedded` leaves the embedding out. With `split_backward` those of layers are complete after
   ///              `backward_weights`. With `gradient_turns` a part adds up that of an embedding which another part has,
-  ///              too, from `zero_gradients` on, and never says that it is complete
+  ///              too, from `zero_gradients` on: what is complete is the sum so far
   void on_gradients(std::function<void(const Exec&, std::size_t)> ready);
 
   /// Sets every gradient to zero, between one step of training and the next. Without effect in inference, and
@@ -289,7 +289,7 @@ class LlamaModel {
   void backward_states_embedded(const Exec&, const Impl::Passed<Impl::Role::dy, ConstMatrix>&,
                                 const Impl::Passed<Impl::Role::dx, Matrix>&) {}
 
-  /// The gradients of the layers' matrices or adapters, after any of the above, with `LayerOptions::split_backward`. Dropout
+  /// The gradients of the layers' weights or adapters, after any of the above, with `LayerOptions::split_backward`. Dropout
   /// must be as in the backward.
   /// \param exec the instance
   /// \throws NotSupported without `split_backward`, or if there was no backward

@@ -264,10 +264,11 @@ class Collectives {
   /// \param arrays without gaps, of any type
   /// \param shards of these arrays
   /// \param region what the log calls it
+  /// \param some   the arrays to gather
   /// \throws CommunicationError if a rank does not answer in time
   /// \throws NotSupported if the shards are for another number of ranks
   void gather_shards(const Exec& exec, std::span<const TensorRef> arrays, const Shards& shards,
-                     std::string_view region = {});
+                     std::string_view region = {}, SomeArrays some = {});
 
   /// Gathers a few numbers in host memory, of which every rank has some.
   /// \param exec   the instance

@@ -82,6 +82,12 @@ std::vector<PipelineTask> pipeline_work(const PipelineShape& shape, int rank, st
 /// How many micro-batches have gone forward through a part of a rank, and are not finished, at most.
 std::int64_t pipeline_slots(const PipelineShape& shape, int rank, int part, std::int64_t micro_batches);
 
+/// How many messages from the last part to the first, one after each backward, must be under way at a time, so that ranks do
+/// not wait for each other for ever: with `interleaved` as many as there are ranks, because the last part goes through a group
+/// of micro-batches before the first has one; otherwise 1. No schedule but 1F1B and zero bubble on more than three ranks takes
+/// longer for them.
+std::int64_t pipeline_tied_messages(const PipelineShape& shape);
+
 /// Seconds that a part takes for a micro-batch.
 struct PipelineTimes {
   double forward = 1;   ///< of `PipelineWork::forward`
@@ -91,7 +97,13 @@ struct PipelineTimes {
 
 /// When a step is over, if every part takes as long, and messages no time. A rank sends a message when the one before it, to
 /// the same rank in the same direction, has been received.
+/// \param shape         the pipeline
+/// \param micro_batches of a step
+/// \param times         of the work
+/// \param tied_messages how many messages from the last part to the first, one after each backward, may be under way; 0:
+///                      there are none
 /// \throws NotSupported as `pipeline_work`, or if the ranks would wait for each other for ever
-double pipeline_makespan(const PipelineShape& shape, std::int64_t micro_batches, const PipelineTimes& times);
+double pipeline_makespan(const PipelineShape& shape, std::int64_t micro_batches, const PipelineTimes& times,
+                         std::int64_t tied_messages = 0);
 
 }  // namespace kformer

@@ -66,7 +66,7 @@ struct ModelRanks {
       waiting{};  ///< by parameter, whether `PipelineWork::weights` makes its gradient; empty: none
   bool adds_to_gradients =
       false;  ///< whether backward adds to the gradients, so that with `fixed_order` those of a micro-batch are cleared
-              ///< when they have become part of the sum
+              ///< when they have become part of the sum; not with `ZeroStage::gradients`
 };
 
 /// What the ranks of a step know of each other.
@@ -99,7 +99,8 @@ struct StepShare {
 /// With `ZeroStage::gradients` the gradients of a group may be overwritten when `add_group` has returned. The ranks send
 /// N (n − 1) / n bytes for each micro-batch, and as many of weights a step. Micro-batches are dealt in turns
 /// (`LeafShares`), because their gradients are summed over the ranks one by one. `Parameter::tied` gradients, which two stages
-/// make, are added up by the model until `reduce`, and make a group each.
+/// make, are added up by the model until `reduce`, and make a group each. With `fixed_order` the first stage has those of
+/// each micro-batch of both, and hands in their group as any other; that of the `Parameter::copy` is 0, and gets the sum.
 ///
 /// With `overlap` messages of a group are under way while backward computes the next ones: `add_group` begins them, and
 /// helps those along that have begun. With `ZeroStage::gradients` the gradients of a group must then stay until the next
@@ -190,9 +191,15 @@ class DataParallel {
   LeafShares shares() const;
   void clear_gradients(const Exec& exec, ParameterGroup group);
   void add_partial_gradients(const Exec& exec, ParameterGroup group);
+  void add_up_ends(const Exec& exec, ParameterGroup group);
+  void reduce_tied(const Exec& exec, std::size_t group);
+  void gather_sum(const Exec& exec, ParameterGroup group);
+  void take_own(const Exec& exec, ParameterGroup group, bool add);
+  std::int64_t own_batches() const { return m_share.batches[static_cast<std::size_t>(ranks().rank())]; }
   bool is_last_micro_batch() const;
   bool is_tied(const ParameterGroup& group) const;
   std::size_t bytes_of(ParameterGroup group) const;
+  void begin_shards(const Exec& exec, std::size_t group);
   void begin_group(const Exec& exec, std::size_t group);
   void begin_bucket(const Exec& exec);
   void finish_group(const Exec& exec);
@@ -224,7 +231,8 @@ class DataParallel {
   std::int64_t m_done = 0;       // micro-batches of this rank in this step
   std::size_t m_next_group = 0;  // whose reduction has not begun, where it overlaps with the last backward
   ParameterGroup m_bucket;       // groups that wait for others
-  std::optional<ParameterGroup> m_begun;  // of which this rank adds up its shard when it is reduced
+  std::optional<std::size_t> m_begun;  // a group, of which this rank adds up its shard when it is reduced
+  std::vector<std::int64_t> m_leaves;  // by group: micro-batches of which it has done so in this step
 };
 
 }  // namespace kformer

@@ -31,4 +31,12 @@ void zero_numbers(const char* function, const Exec& exec, C* numbers, std::size_
       KOKKOS_LAMBDA(std::size_t i) { numbers[i] = 0; });
 }
 
+/// `to[i] += from[i]`, for a public function without namespace.
+template <class Exec, class Vector>
+void add_numbers(const char* function, const Exec& exec, const Vector& to, const Vector& from) {
+  Kokkos::parallel_for(
+      std::string("kformer::") + function, Kokkos::RangePolicy<Exec>(exec, 0, to.extent(0)),
+      KOKKOS_LAMBDA(std::size_t i) { to(i) += from(i); });
+}
+
 }  // namespace kformer::Impl
