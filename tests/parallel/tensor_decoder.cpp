@@ -278,7 +278,21 @@ BOOST_AUTO_TEST_CASE(what_ranks_do_not_divide_is_refused) {
                     "another number of ranks");
   check_refused(blocks_of_32(3), {.formats = {{down, QuantizedFormat::nf4}}},
                 down + " stays quantised (NF4) in blocks that ranks (tensor) would divide; expand it");
+  config = blocks_of_32(3);
+  config.intermediate_size = 3 * 256;
+  check_refused(config, {.formats = {{down, QuantizedFormat::tq2_0}}, .activations = Activations::int8},
+                "activations are int8, but " + down +
+                    " is in TQ2_0, for which each row of them has one scale, which ranks (tensor) would "
+                    "divide; use Activations::full");
   const auto ledger = Ledger::create(Ledger::Mode::count);
+  // Rows of weights are divided whatever the activations.
+  for (const Activations activations : {Activations::full, Activations::int8})
+    BOOST_CHECK_NO_THROW((
+        LlamaDecoder<Exec, float>(config,
+                                  {.formats = {{"model.layers.0.mlp.gate_proj.weight", QuantizedFormat::tq2_0}},
+                                   .activations = activations,
+                                   .tensor = std::make_shared<LoneCommunicator>(1, 3)},
+                                  *ledger)));
   const LlamaModel<Exec, float> whole(config, {1, 4}, {.mode = LayerMode::inference}, *ledger);
   check_error<NotSupported>(
       [&] { LlamaDecoder<Exec, float>(whole, {.tensor = std::make_shared<LoneCommunicator>(1, 3)}, *ledger); },
