@@ -195,7 +195,7 @@ void check_reserved(const Problem& problem, std::size_t bytes = usual_scratch_by
 
 // The calls that need the most.
 BOOST_AUTO_TEST_CASE_TEMPLATE(reserved_scratch_is_enough, T, Scalars) {
-  const linear_cases::Tensors<T> gradient({2, 2310, 2100}), forward({1100, 20, 2300});
+  const linear_cases::Tensors<T> gradient({2, 2304, 2048}), forward({1100, 20, 2300});
   check_reserved(Impl::LinearBackwardWeight{gradient.x.ref(), gradient.dy.ref(), gradient.dweight.ref()});
   check_reserved(Impl::LinearForward{forward.x.ref(), forward.weight.ref(), {}, {}, forward.y.ref()});
   AttentionTensors<T> wide(AttentionCase{1, 130, 130, 8, 1, 256, 256}.causal().alibi().softcap(2));

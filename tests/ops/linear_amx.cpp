@@ -213,6 +213,19 @@ void run(const P& p) {
   Exec().fence("kformer::Testing::linear_amx");
 }
 
+// silu(gate)·up of both halves of y, rounded to bf16 once.
+void check_activation(const TestTensor<Exec, bf16>& y, const TestTensor<Exec, bf16>& activated) {
+  const auto both = y.read<double>(), result = activated.read<double>();
+  const std::int64_t cols = activated.ref().extent[1];
+  for (std::int64_t row = 0; row < activated.ref().extent[0]; ++row)
+    for (std::int64_t col = 0; col < cols; ++col) {
+      const double gate = both(row, col), expected = gate / (1 + std::exp(-gate)) * both(row, cols + col);
+      // Twice half an ulp, so that what float adds has room beside the rounding.
+      BOOST_TEST(std::abs(result(row, col) - expected) <= 0x1p-8 * std::abs(expected),
+                 "row " << row << ", column " << col << ": " << result(row, col) << ", not " << expected);
+    }
+}
+
 }  // namespace
 
 // A decoder multiplies alone what a layer in training multiplies with an activation, a rotation or an
@@ -226,7 +239,7 @@ BOOST_AUTO_TEST_CASE(products_in_other_blocks_have_the_same_bits) {
   const auto zeros = TestTensor<Exec, bf16>({out, 5}).fill([](std::size_t) { return 0.0F; });
   const auto cos = TestTensor<Exec, float>({rows, 8}).fill([](std::size_t) { return 1; });
   const auto sin = TestTensor<Exec, float>({rows, 8}).fill([](std::size_t) { return 0; });
-  const TestTensor<Exec, bf16> y({rows, out}), activated({rows, out / 2}), low({rows, 5});
+  TestTensor<Exec, bf16> y({rows, out}), activated({rows, out / 2}), low({rows, 5}), low_alone({rows, 5});
   Impl::LoraFactors factors;
   factors.count = 1;
   factors.part[0] = {zeros.ref(), 0, 1};
@@ -234,6 +247,7 @@ BOOST_AUTO_TEST_CASE(products_in_other_blocks_have_the_same_bits) {
   for_each_isa([&]<Isa isa>() {
     using Products = EmulatedProducts<isa>;
     const auto bits_of = [&]<class Entry>(std::type_identity<Entry>, const auto& problem) {
+      y.reset();
       run<Entry>(problem);
       return y.bits();
     };
@@ -251,6 +265,7 @@ BOOST_AUTO_TEST_CASE(products_in_other_blocks_have_the_same_bits) {
                                                       sin.ref(),
                                                       {.heads = 4, .seq_len = rows, .linear = options}});
     BOOST_TEST((swiglu == alone));
+    check_activation(y, activated);
     BOOST_TEST((rope == alone));
     const LinearOptions unscaled{.batch_invariant = true};
     const auto product = bits_of(std::type_identity<EmulatedEntry<Impl::LinearForward, isa>>{},
@@ -267,6 +282,10 @@ BOOST_AUTO_TEST_CASE(products_in_other_blocks_have_the_same_bits) {
                                                 {.batch_invariant = true}});
     BOOST_TEST((lora == product));
     BOOST_TEST((product != alone));
+    run<EmulatedEntry<Impl::LinearForward, isa>>(
+        Impl::LinearForward{x.ref(), adapter.ref(), {}, {}, low_alone.ref(), unscaled});
+    BOOST_TEST((low.bits() == low_alone.bits()));
+    for (TestTensor<Exec, bf16>* output : {&activated, &low, &low_alone}) output->reset();
   });
 }
 

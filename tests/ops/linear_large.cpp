@@ -112,7 +112,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(every_extent_has_several_tiles_or_steps, T, Scalar
 // Large enough for the large tiles of the SIMD kernels on few threads: two parts of packed rows in a tile, in each of
 // two steps of the sum.
 BOOST_AUTO_TEST_CASE_TEMPLATE(large_weight_gradients_with_a_long_sum, T, Scalars) {
-  test_backward_weight<T>({300, 2310, 2100});
+  test_backward_weight<T>({300, 2304, 2048});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

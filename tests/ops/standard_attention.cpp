@@ -201,9 +201,9 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
   });
 }
 
-// One thread gets all 80 queries in a tile, several get tiles of 64 and 16.
+// One thread gets all 80 queries in a tile, several get tiles of 64 and 16: with few keys, packing them again is cheap.
 BOOST_AUTO_TEST_CASE_TEMPLATE(bits_do_not_depend_on_the_number_of_threads, T, Scalars) {
-  Tensors<T> t({1, 80, 2100, 1, 1, 40, 8});
+  Tensors<T> t({1, 80, 4, 1, 1, 40, 8});
   std::vector<std::vector<unsigned char>> bits;
   for (const Exec& exec : {Exec(), one_thread()}) {
     standard_attention_forward(exec, t.q.template view<4>(), t.k.template view<4>(), t.v.template view<4>(),

@@ -58,6 +58,7 @@ struct LinearRopeEntry {
     with_product(p.linear(), [&](const auto& q) {
       LinearTiles tiles(q.rows, q.cols, kernels.panel_cols, exec.concurrency(),
                         packs<Products::vectors>(q.left));
+      if (head_dim > tiles.cols) tiles.rows = std::min<std::int64_t>(tiles.rows, 256);
       tiles.cols = std::max<std::int64_t>(1, tiles.cols / head_dim) * head_dim;  // whole heads
       for_each_product_tile(
           "kformer::linear_rope_forward[simd]", exec, q.rows, q.cols, tiles, kernels,
