@@ -2,7 +2,9 @@
 """Which columns of the cases are the axes of a sweep."""
 
 import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,38 +27,55 @@ _COLUMNS = {"purpose": "op"}  # the columns of axes that have another name in th
 FOLLOWS = {"q_len": "seq_len", "v_head_dim": "head_dim"}
 
 
+@dataclass(frozen=True)
+class _Sweep:
+    """The lists of a deck's sweep, and whether they go together."""
+
+    values: Mapping[str, list[Any]]
+    is_zip: bool
+
+    def zipped(self) -> list[str]:
+        return [name for name, found in self.values.items() if len(found) > 1 and self.is_zip]
+
+    def is_point(self) -> bool:
+        return self.is_zip and not self.zipped()
+
+    def attributes(self, kind: str, columns: Collection[str]) -> dict[str, str]:
+        axes = _known(list(self.values), columns) or _known(_AXES.get(kind, []), columns)
+        return {"sweep_axes": " ".join(axes), "zipped_axes": " ".join(_known(self.zipped(), columns))}
+
+
+def _sweep_of(deck: str) -> _Sweep | None:
+    """None if the deck cannot be read."""
+    try:
+        sweep = tomllib.loads(deck).get("sweep", {})
+        values = {name: found for name, found in sweep.items() if isinstance(found, list) and name != "exclude"}
+        return _Sweep(values, sweep.get("mode") == "zip") if deck else None
+    except (AttributeError, RecursionError, ValueError):
+        return None
+
+
 def with_axes(cases: xr.Dataset, kind: str, deck: str) -> xr.Dataset:
     """The cases with the attributes `sweep_axes` and `zipped_axes`: names from the resolved deck, in its order.
 
     Zipped axes are those with several values in a sweep of mode "zip". Without a readable deck there are no attributes.
     """
-    return cases.assign_attrs(axes_of(kind, deck, key_names(cases)))
+    return cases.assign_attrs(joined_axes(kind, [deck], key_names(cases)))
 
 
-def axes_of(kind: str, deck: str, columns: Collection[str]) -> dict[str, str]:
-    """The attributes of `with_axes` for cases with these key columns."""
-    try:
-        sweep = tomllib.loads(deck).get("sweep", {})
-        values = {name: found for name, found in sweep.items() if isinstance(found, list) and name != "exclude"}
-        zipped = [name for name, found in values.items() if len(found) > 1 and sweep.get("mode") == "zip"]
-    except (AttributeError, RecursionError, ValueError):
-        return {}
-    if not deck:
-        return {}
-    axes = _known(list(values), columns) or _known(_AXES.get(kind, []), columns)
-    return {"sweep_axes": " ".join(axes), "zipped_axes": " ".join(_known(zipped, columns))}
+def joined_axes(kind: str, decks: Iterable[str], columns: Collection[str]) -> dict[str, str]:
+    """The attributes of `with_axes` for cases of these decks with these key columns, whatever the order of the decks.
 
-
-def joined_axes(found: Sequence[Mapping[str, str]], columns: Collection[str]) -> dict[str, str]:
-    """The attributes of `with_axes` for the cases of several files, which do not depend on the order of the files.
-
-    Those of each file if all agree. Otherwise all that are axes in any file, in the order of `columns`; they are zipped where
-    every file zips the same ones.
+    Those of each deck if all agree. Otherwise all that are axes in any deck, in the order of `columns`; they are zipped where
+    every deck zips the same ones. A zip of one point agrees with any other.
     """
+    sweeps = [_sweep_of(deck) for deck in dict.fromkeys(decks)]
+    found = [{} if sweep is None else sweep.attributes(kind, columns) for sweep in sweeps]
     if all(one == found[0] for one in found):
-        return dict(found[0])
-    axes, zipped = ([set(one.get(name, "").split()) for one in found] for name in ("sweep_axes", "zipped_axes"))
-    together = zipped[0] if all(one == zipped[0] for one in zipped) else set()
+        return found[0]
+    axes = [set(one.get("sweep_axes", "").split()) for one in found]
+    zipped = [set(one.get("zipped_axes", "").split()) for one, sweep in zip(found, sweeps) if not (sweep and sweep.is_point())]
+    together = zipped[0] if zipped and all(one == zipped[0] for one in zipped) else set()
     return {name: " ".join(column for column in columns if column in chosen)
             for name, chosen in (("sweep_axes", set().union(*axes)), ("zipped_axes", together))}  # fmt: skip
 

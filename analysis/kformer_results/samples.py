@@ -14,9 +14,10 @@ METRICS = ("time", "memory", "error")
 # Of kinds without times.
 _DEFAULTS = {"memory_plan": "memory", "quantize": "error"}
 _PER_TOKEN = ("generate", "train")
-# Of cases that did not run to their end. Plans forecast also what does not fit.
+# Of cases that did not run to their end.
 _WITHOUT_PEAK = ("out_of_memory", "error", "unsupported", "skipped_memory")
-_WITHOUT_FORECAST = ("unsupported",)
+# Plans forecast also what does not fit. A training that diverged has the status "error", but ran all its steps.
+_WITHOUT_PEAK_OF = {"memory_plan": ("unsupported",), "train": ("out_of_memory", "unsupported", "skipped_memory")}
 
 
 class CompareError(ResultFileError):
@@ -52,7 +53,7 @@ def samples_of(groups: Mapping[str, xr.Dataset], kind: str, metric: str) -> pd.D
     if metric == "memory":
         values = _exact(_column(cases, "peak_bytes" if "peak_bytes" in cases else "predicted_bytes", kind))
         if "status" in cases:
-            without = _WITHOUT_FORECAST if kind == "memory_plan" else _WITHOUT_PEAK
+            without = _WITHOUT_PEAK_OF.get(kind, _WITHOUT_PEAK)
             values = [x[:0] if status in without else x for x, status in zip(values, cases["status"].values)]
     elif kind == "generate":
         return _repeats(frame, 1 / _column(cases, "decode_rate", kind)[:, None])

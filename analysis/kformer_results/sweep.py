@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import xarray as xr
 
-from .axes import axes_of, joined_axes, key_names
+from .axes import joined_axes, key_names
 from .groups import attributes_of, decoded, dims_of
 from .reader import DAMAGE, ResultFileError, check_size, checked_file, open_results, with_rates
 from .schema import kinds, schema_of
@@ -34,7 +34,7 @@ def open_sweep(paths: str | Path | Iterable[str | Path]) -> xr.Dataset:
     and other groups stay in the files. Names, units and descriptions are read from the first file of each version only,
     as kind and version say what they are: thousands of files open many times faster than one by one. `to_grid` takes the
     result: what differs between the files is an axis. Axes are those of the decks (`joined_axes`): where decks differ, those
-    of any file, whatever the order of the files, and they are zipped only if every file zips the same ones.
+    of any file, whatever the order of the files, and they are zipped only if every file zips the same ones or has one point.
 
     Raises ResultFileError if there are no paths, a file cannot be read, is of another kind than the first, or lacks a
     column of the first file of its version that every file of that version has.
@@ -55,9 +55,7 @@ def open_sweep(paths: str | Path | Iterable[str | Path]) -> xr.Dataset:
     variables["file"] = xr.Variable("case", np.repeat(np.array([str(path) for path in paths], object), counts),
                                     {"long_name": "file of the case"})  # fmt: skip
     cases = with_rates(xr.Dataset(variables, {"case": np.arange(sum(counts))}, first["cases"].attrs))
-    columns = key_names(cases)
-    axes = {deck: axes_of(kind, deck, columns) for deck in dict.fromkeys(decks)}
-    return cases.assign_attrs(joined_axes(list(axes.values()), columns))
+    return cases.assign_attrs(joined_axes(kind, decks, key_names(cases)))
 
 
 def _without_cases(kind: str, version: str) -> str:
@@ -76,11 +74,19 @@ def _columns(path: Path, kind: str, layouts: dict[str, _Layout]) -> tuple[dict[s
             if version not in layouts:
                 layouts[version] = _layout_of(file["cases"], _optional(kind, version))
             layout = layouts[version]
-            values = _read(path, file["cases"], layout)
+            datasets, deck = _datasets(file["cases"], layout), _deck_of(file)
+            check_size(path, [*datasets.values(), *([deck] if deck else [])])
+            values = _read(path, datasets, layout)
             columns = {name: decoded(("case",), column, dict(layout.attributes[name])) for name, column in values.items()}
-            return columns, str(file[_DECK].asstr()[()]) if _DECK in file else ""
+            return columns, str(deck.asstr()[()]) if deck else ""
     except DAMAGE as error:
         raise ResultFileError(f"{path}: its cases cannot be read ({error})") from error
+
+
+def _deck_of(file: h5py.File) -> h5py.Dataset | None:
+    """The deck, if it is one text."""
+    deck = file[_DECK] if _DECK in file else None
+    return deck if isinstance(deck, h5py.Dataset) and deck.shape == () and h5py.check_string_dtype(deck.dtype) else None
 
 
 def _optional(kind: str, version: str) -> list[str]:
@@ -96,11 +102,13 @@ def _layout_of(cases: h5py.Group, optional: Collection[str]) -> _Layout:
                    {name: attributes_of(item) for name, item in columns.items()}, optional)  # fmt: skip
 
 
-def _read(path: Path, cases: h5py.Group, layout: _Layout) -> dict[str, np.ndarray]:
+def _datasets(cases: h5py.Group, layout: _Layout) -> dict[str, h5py.h5d.DatasetID]:
+    """Without h5py's objects, whose making takes as long as reading."""
     names = [name for name in layout.types if name not in layout.optional or name in cases]
-    # Without h5py's objects, whose making takes as long as reading.
-    datasets = {name: h5py.h5d.open(cases.id, name.encode()) for name in names}
-    check_size(path, datasets.values())
+    return {name: h5py.h5d.open(cases.id, name.encode()) for name in names}
+
+
+def _read(path: Path, datasets: Mapping[str, h5py.h5d.DatasetID], layout: _Layout) -> dict[str, np.ndarray]:
     rows = datasets["case"].shape
     if other := [name for name, dataset in datasets.items() if (dataset.shape, dataset.dtype) != (rows, layout.types[name])]:
         raise ResultFileError(f"{path}: '{other[0]}' is of another type than in the first file of its version, or lacks rows")

@@ -322,11 +322,13 @@ text = "{3}"
     def test_what_did_not_run_has_no_memory(self):
         ends = ["ok", "failed_check", "unchecked", "out_of_memory", "error", "skipped_memory", "unsupported"]
         columns = {"batch": range(7), "peak_bytes": np.ones(7), "predicted_bytes": np.ones(7), "status": ends}
-        for kind, ran in (("layer_sweep", 3), ("generate", 3), ("memory_plan", 6)):
+        for kind, without in (("layer_sweep", ends[3:]), ("generate", ends[3:]), ("memory_plan", ["unsupported"]),
+                              ("train", ["out_of_memory", "skipped_memory", "unsupported"])):
             found = columns if kind != "memory_plan" else {name: column for name, column in columns.items() if name != "peak_bytes"}
             run = {"": xr.Dataset(attrs={"kind": kind}),
                    "cases": xr.Dataset({name: ("case", values) for name, values in found.items()}, {"case": range(7)})}
-            self.assertEqual(compare(run, run, "memory").table["verdict"].tolist(), ["equal"] * ran + ["none"] * (7 - ran), kind)
+            self.assertEqual(compare(run, run, "memory").table["verdict"].tolist(),
+                             ["none" if end in without else "equal" for end in ends], kind)
 
     def test_repeats_of_a_generation_are_samples(self):
         columns = {name: list(values[:1]) * 5 for name, values in GENERATED["cases"][1].items()}

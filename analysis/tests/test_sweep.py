@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 import time
+import tracemalloc
 import unittest
 
 import h5py
@@ -106,6 +107,8 @@ class Sweep(WithFile):
             ((product, product), ("batch", "seq_len")),
             ((zipped, product), ("impl", "batch", "seq_len")),
             ((zipped, zipped.replace('impl = ["flash"]\n', "")), ("impl", "point")),
+            ((zipped, 'mode = "zip"\nimpl = ["flash"]\nseq_len = [8]\nbatch = [1]'), ("impl", "point")),
+            ((zipped, 'mode = "product"\nimpl = ["flash"]\nseq_len = [8]\nbatch = [1]'), ("impl", "batch", "seq_len")),
             ((zipped, ""), ("impl", "batch", "seq_len")),
         ):  # fmt: skip
             paths = self.decks(*sweeps)
@@ -169,6 +172,30 @@ class Sweep(WithFile):
                 del file["cases/flops"]
                 file["cases"].create_dataset("flops", data=values)
             self.assert_refused([first, second], "second.h5: 'flops' is of another type than in the first file of its version, or lacks rows")
+
+    def test_a_deck_that_is_not_one_text_is_none(self):
+        first, second = self.runs()
+        with_deck = open_sweep([first, second])
+        self.assertTrue(with_deck.attrs["sweep_axes"])
+        for options in (None, {"shape": (2**28,), "dtype": h5py.string_dtype()}, {"data": 1.0}):
+            with h5py.File(second, "r+") as file:
+                del file["provenance/deck_resolved"]
+                if options:
+                    file.create_dataset("provenance/deck_resolved", **options)
+                else:
+                    file.create_group("provenance/deck_resolved")
+            tracemalloc.start()
+            found = open_sweep([first, second])
+            self.assertLess(tracemalloc.get_traced_memory()[1], 2**28)
+            tracemalloc.stop()
+            xr.testing.assert_equal(found, with_deck)
+
+    def test_a_deck_counts_for_the_size(self):
+        first, second = self.runs()
+        with h5py.File(second, "r+") as file:
+            del file["provenance/deck_resolved"]
+            file.create_dataset("provenance/deck_resolved", shape=(), dtype=h5py.string_dtype(length=reader.MOST_BYTES))
+        self.assert_refused([first, second], "the largest dataset is '/provenance/deck_resolved'")
 
     def test_many_files_open_faster_than_one_by_one(self):
         path = stored.unpack(self.folder, "layer_sweep")

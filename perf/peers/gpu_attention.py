@@ -23,14 +23,25 @@ PACKAGES = {"flash_attn_2": "flash_attn", "flash_attn_3": "flash_attn_interface"
 
 
 def installed():
-    """The modules of the packages that Python can load, by path."""
-    found = {}
+    """By path: the modules that Python can load, and of packages that it finds but cannot use the reasons."""
+    modules, refused = {}, {}
     for path, name in PACKAGES.items():
         try:
-            found[path] = importlib.import_module(name)
-        except (ImportError, OSError):  # also one built for another PyTorch
+            module = importlib.import_module(name)
+        except Exception as error:  # whatever a package raises that was built for another PyTorch
+            if not (isinstance(error, ModuleNotFoundError) and error.name == name):
+                refused[path] = reason_of(error)
             continue
-    return found
+        if hasattr(module, "flash_attn_func"):
+            modules[path] = module
+        else:  # a later version of the package has the folder, too
+            refused[path] = f"{name} has no flash_attn_func"
+    return modules, refused
+
+
+def reason_of(error):
+    """One line of text."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def cases(shapes):
@@ -58,7 +69,7 @@ class Timer:
         return found
 
 
-def rows_of(torch, case, device, timer, packages):
+def rows_of(torch, case, device, timer, modules, refused):
     """The rows of one shape; a path that refuses it has the reason instead of times."""
     dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[case["dtype"]]
     attention = torch.nn.functional.scaled_dot_product_attention
@@ -79,8 +90,9 @@ def rows_of(torch, case, device, timer, packages):
     paths = {path: (lambda: attention(q, k, v, is_causal=case["causal"], enable_gqa=k.shape[1] != q.shape[1]), (q, k, v), grad)
              for path in PYTORCH}
     paths |= {path: (lambda module=module: of_package(module), by_token, grad.transpose(1, 2).contiguous())
-              for path, module in packages.items()}
-    for (path, (call, inputs, out_grad)), direction in itertools.product(paths.items(), ("forward", "backward")):
+              for path, module in modules.items()}
+    directions = ("forward", "backward")
+    for (path, (call, inputs, out_grad)), direction in itertools.product(paths.items(), directions):
         row = dict(case, path=path, direction=direction)
         try:
             with forced(path):
@@ -91,9 +103,11 @@ def rows_of(torch, case, device, timer, packages):
                     out = call()
                     row["seconds"] = timer.samples(lambda: torch.autograd.grad(out, inputs, out_grad, retain_graph=True))
             row["median"] = statistics.median(row["seconds"])
-        except (RuntimeError, TypeError) as error:
-            row["refused"] = str(error).strip().splitlines()[0]
+        except Exception as error:  # a path must not take the others with it
+            row["refused"] = reason_of(error)
         yield row
+    for (path, reason), direction in itertools.product(refused.items(), directions):
+        yield dict(case, path=path, direction=direction, refused=reason)
 
 
 def forced(path):
@@ -120,11 +134,11 @@ def main():
     timer = Timer(torch, arguments.device, arguments.repetitions)
     about = {"torch": torch.__version__, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
     about["device"] = torch.cuda.get_device_name() if arguments.device == "cuda" else "cpu"
-    packages = installed()
-    about |= {path: getattr(module, "__version__", "") for path, module in packages.items()}
+    modules, refused = installed()
+    about |= {path: getattr(module, "__version__", "") for path, module in modules.items()}
     rows = []
     for case in cases(arguments.shapes):
-        rows += rows_of(torch, case, arguments.device, timer, packages)
+        rows += rows_of(torch, case, arguments.device, timer, modules, refused)
         # Write the complete file after each shape: the time limit may end the run before the last.
         with open(arguments.output, "w", encoding="utf-8") as file:
             json.dump({"about": about, "rows": rows}, file, indent=1)

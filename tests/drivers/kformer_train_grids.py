@@ -6,6 +6,7 @@ ctest runs this with the programs in KFORMER_TRAIN and KFORMER_MEMORY, mpiexec i
 KFORMER_SOURCE.
 """
 
+import itertools
 import json
 import math
 import os
@@ -97,18 +98,23 @@ class EveryGrid(GridsTest):
     MOST = 8
     SCHEDULES = (("1f1b", 1), ("interleaved", 2), ("zero_bubble", 1))
 
+    @classmethod
+    def pipelines(cls):
+        """(tied, storage, grids): every pipeline of up to eight ranks, with a tied embedding in one type, without in another."""
+        # A stage of ZeRO and a schedule have three grids or more, one after the other: each type takes some.
+        grids = [(data, 1, 1, zero, pipeline, schedule, parts) for zero in (0, 1, 2) for schedule, parts in cls.SCHEDULES
+                 for data in (1, 2, 4) for pipeline in range(2, cls.MOST // data + 1) if pipeline * parts <= 8]
+        return [(tied, storage, grids[(turn + tied) % 3::3])
+                for tied in (False, True) for turn, storage in enumerate(("f32", "bf16", "f64"))]
+
     def test_the_fixed_order_of_twenty_steps(self):
         """Every pipeline of up to eight ranks, with every schedule and stage of ZeRO: storage types in turns."""
-        base, turn = self.SMALL, 0
-        grids = [(data, 1, 1, zero, pipeline, schedule, parts) for data in (1, 2, 4) for pipeline in range(2, self.MOST // data + 1)
-                 for zero in (0, 1, 2) for schedule, parts in self.SCHEDULES if pipeline * parts <= 8]
-        for tied in (False, True):
+        base = self.SMALL
+        for tied, storage, grids in self.pipelines():
             model = MODEL.replace("num_hidden_layers = 2", "num_hidden_layers = 8").replace("= false", f"= {json.dumps(tied)}")
             self.SMALL = base.replace(f'[weights]\npath = "{TINY}"\n', model)
-            for storage in ("f32", "bf16", "f64"):
-                # The last micro-batch has one sequence.
-                self.check_same_bits(grids[turn % 3::3], f'precision.storage="{storage}"', "schedule.steps=20", "batch.sequences=15")
-                turn += 1
+            # The last micro-batch has one sequence.
+            self.check_same_bits(grids, f'precision.storage="{storage}"', "schedule.steps=20", "batch.sequences=15")
 
     def test_other_pipelines_go_on_in_the_fixed_order(self):
         """With the bits of one rank."""
@@ -148,6 +154,17 @@ class EveryGrid(GridsTest):
                     # Three micro-batches for each rank along data, the last with one sequence.
                     self.check_grids(KEYS + '[init]\nscheme = "scaled"\nseed = 3\n', grids, "schedule.steps=20", "optimizer.lr=1e-3",
                                      f"batch.sequences={6 * data - 1}")
+
+
+class Pipelines(unittest.TestCase):
+    def test_each_type_has_every_schedule_with_every_stage_of_zero(self):
+        found = [(tied, storage, grid) for tied, storage, grids in EveryGrid.pipelines() for grid in grids]
+        self.assertEqual({(tied, storage, grid[3], grid[5]) for tied, storage, grid in found},
+                         set(itertools.product((False, True), ("f32", "bf16", "f64"), (0, 1, 2), dict(EveryGrid.SCHEDULES))))
+        for tied in (False, True):
+            grids = [grid for other, _, grid in found if other == tied]
+            # 7 + 3 + 1 pipelines along 1, 2 and 4 ranks, and 3 + 3 + 1 that are interleaved, for each stage of ZeRO.
+            self.assertEqual((len(grids), len(set(grids))), 2 * (3 * (11 + 7 + 11),))
 
 
 @needs_h5py

@@ -6,6 +6,8 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import tempfile
+import types
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -25,14 +27,13 @@ def script():
 GPU_ATTENTION = script()
 
 
-def rows_with(modules):
-    """The rows of a shape where Python has these modules."""
+def rows_with(modules, absent=tuple(GPU_ATTENTION.PACKAGES.values())):
+    """The rows of a shape where Python has these modules, and does not find the absent ones among others."""
     torch = mock.MagicMock()
-    absent = dict.fromkeys(GPU_ATTENTION.PACKAGES.values())  # None: importing it fails
     with mock.patch.dict(sys.modules, {"torch": torch, "torch.nn": torch.nn, "torch.nn.attention": torch.nn.attention,
-                                       **absent, **modules}):
+                                       **dict.fromkeys(absent), **modules}):  # None: importing it fails
         timer = GPU_ATTENTION.Timer(torch, "cpu", 3)
-        return list(GPU_ATTENTION.rows_of(torch, CASE, "cpu", timer, GPU_ATTENTION.installed()))
+        return list(GPU_ATTENTION.rows_of(torch, CASE, "cpu", timer, *GPU_ATTENTION.installed()))
 
 
 class Paths(unittest.TestCase):
@@ -49,11 +50,29 @@ class Paths(unittest.TestCase):
         self.assertEqual([call.kwargs for call in package.flash_attn_func.call_args_list], 6 * [{"causal": True}])
 
     def test_a_package_that_refuses_has_the_reason(self):
-        package = mock.MagicMock()
-        package.flash_attn_func.side_effect = RuntimeError("FlashAttention only supports Ampere GPUs or newer.\nmore")
-        rows = [row for row in rows_with({"flash_attn": package}) if row["path"] == "flash_attn_2"]
-        self.assertEqual([row.get("refused") for row in rows], 2 * ["FlashAttention only supports Ampere GPUs or newer."])
-        self.assertFalse([row for row in rows if "median" in row])
+        for error, reason in ((RuntimeError("FlashAttention only supports Ampere GPUs or newer.\nmore"),
+                               "FlashAttention only supports Ampere GPUs or newer."),
+                              (AssertionError(), "AssertionError")):
+            package = mock.MagicMock()
+            package.flash_attn_func.side_effect = error
+            self.check_refused(rows_with({"flash_attn": package}), reason)
+
+    def check_refused(self, rows, reason):
+        """FlashAttention 2 has the reason, and PyTorch its times."""
+        self.assertEqual([(row["direction"], row.get("refused"), "median" in row) for row in rows if row["path"] == "flash_attn_2"],
+                         [("forward", reason, False), ("backward", reason, False)])
+        self.assertEqual(sum("median" in row for row in rows), 6)
+
+    def test_a_package_without_the_function_has_the_reason(self):
+        self.check_refused(rows_with({"flash_attn": types.ModuleType("flash_attn")}), "flash_attn has no flash_attn_func")
+
+    def test_a_package_that_cannot_be_loaded_has_the_reason(self):
+        for text, reason in (("import flash_attn_2_cuda", "No module named 'flash_attn_2_cuda'"),
+                             ("raise ImportError('undefined symbol: x')", "undefined symbol: x"),
+                             ("raise RuntimeError('no driver')", "no driver")):
+            with self.subTest(text), tempfile.TemporaryDirectory() as folder, mock.patch.object(sys, "path", [folder]):
+                Path(folder, "flash_attn.py").write_text(text, encoding="utf-8")
+                self.check_refused(rows_with({}, absent=["flash_attn_interface"]), reason)
 
 
 if __name__ == "__main__":

@@ -78,8 +78,8 @@ struct RowActivationsKernel {
 /// Few rows of x, as for weights as numbers. A lane has whole blocks of 32 weights, so that their sum is an
 /// integer. Of a ternary block lanes have words: sums of integers times a scale are exact in double.
 
-// Occupancy of QuantizedInt8Kernel: as of `QuantizedDotKernel`, bytes in flight count. Registers limit it: a lane has the
-// codes of a block of each row of W, and those of a row of x.
+// Occupancy of QuantizedInt8Kernel: as for `QuantizedDotKernel`, what matters is the number of bytes in flight.
+// Registers limit it: a lane has the codes of a block of each row of W, and those of a row of x.
 template <class T, QuantizedFormat format, int rows>
 struct QuantizedInt8Kernel {
   using Layout = BlockLayout<format>;
