@@ -78,7 +78,7 @@ int run_benchmarks(const std::string& program, const std::vector<Case>& cases, s
   benchmark::AddCustomContext("kformer", measure::version_line(program));
   benchmark::AddCustomContext("device", device_name());
   benchmark::AddCustomContext("threads", std::to_string(Space().concurrency()));
-  benchmark::AddCustomContext("peak_isa", measure::host_bursts().instructions);
+  benchmark::AddCustomContext("peak_isa", measure::burst_instructions());
   Benchmarks benchmarks(rotated);
   for (const auto& c : cases)
     benchmark::RegisterBenchmark(c.name().c_str(), [&](benchmark::State& state) { benchmarks.run(state, c); })

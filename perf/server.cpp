@@ -53,7 +53,7 @@ class Server {
  private:
   Json about() const {
     return {{"version", measure::version_line(m_program)},
-            {"isa", measure::host_bursts().instructions},
+            {"isa", measure::burst_instructions()},
             {"device", device_name()},
             {"threads", Space().concurrency()},
             {"rotated_bytes", m_rotated}};

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "measure/bursts/host_bursts.hpp"
+#include "measure/bursts/tile_burst.hpp"
 #include "measure/spaces.hpp"
 
 namespace kformer::measure {
@@ -48,7 +48,7 @@ std::string describe(const std::string& space, const MachineLimits& limits) {
              "\n{}: read {:.1f} GB/s, update {:.1f}, copy {:.1f}, non-temporal copy {:.1f} (host: {})\n"
              "{}: matrix product of the library {:.1f} GFLOP/s f32, {:.1f} f64, {:.1f} bf16, {:.1f} f16\n",
              space, giga(limits.read_bandwidth), giga(limits.update_bandwidth), giga(limits.copy_bandwidth),
-             giga(limits.stream_bandwidth), host_bursts().instructions, space, giga(limits.matmul_rate_f32),
+             giga(limits.stream_bandwidth), burst_instructions(), space, giga(limits.matmul_rate_f32),
              giga(limits.matmul_rate_f64), giga(limits.matmul_rate_bf16), giga(limits.matmul_rate_f16));
 }
 

@@ -12,7 +12,8 @@ namespace kformer::measure {
 struct MachineLimits {
   double fma_rate_f32 = 0;  ///< FLOP/s of multiply-adds in registers, on all threads, in float
   double fma_rate_f64 = 0;  ///< FLOP/s in double
-  /// FLOP/s of pairs of bf16 products summed in float; 0 where the host has no such instruction.
+  /// FLOP/s of pairs of bf16 products summed in float, in vectors or in tiles (AMX), whichever is faster; 0 where
+  /// the host has no such instruction.
   double pair_rate_bf16 = 0;
   /// Operations/s of products of bytes summed in integers, two each; 0 where the host has no such instruction.
   double dot_rate_int8 = 0;
@@ -38,7 +39,7 @@ std::string describe(const std::string& space, const MachineLimits& limits);
 
 /// What a case on a space cannot exceed.
 struct CaseLimits {
-  /// FLOP/s of its storage type: multiply-adds, or pairs of bf16 products where these are faster; on devices,
+  /// FLOP/s of its storage type: multiply-adds, or `pair_rate_bf16` where that is faster; on devices,
   /// for 16-bit types, the matrix product where it is faster, by the best kernel, whatever is forced.
   double flop_rate = 0;
   /// byte/s of reads, updates or copies of as many bytes, whichever moves the most.

@@ -12,6 +12,7 @@
 #include "kformer/memory/transfer.hpp"
 #include "kformer/ops/linear.hpp"
 #include "measure/bursts/host_bursts.hpp"
+#include "measure/bursts/tile_burst.hpp"
 #include "measure/fill.hpp"
 #include "measure/machine.hpp"
 #include "measure/timing.hpp"
@@ -232,10 +233,12 @@ double fma_rate(const Exec& exec, const SamplingPlan& plan) {
   }
 }
 
+/// FLOP/s of pairs of bf16 products, in vectors or in tiles.
 template <class Exec>
-double pair_rate(const Exec& exec, const SamplingPlan& plan) {
+double pair_rate(const Exec& exec, const SamplingPlan& plan,
+                 const ArithmeticBurst<float>& tiles = tile_burst()) {
   if constexpr (Impl::is_host_space<Exec>)
-    return burst_rate(exec, host_bursts().bf16, plan);
+    return std::max(burst_rate(exec, host_bursts().bf16, plan), burst_rate(exec, tiles, plan));
   else
     return 0;
 }

@@ -3,6 +3,7 @@
 
 #include "measure/kernel_names.hpp"
 #include "measure/machine_space.hpp"
+#include "ops/linear/host/amx/processor.hpp"
 #include "start_kokkos_once.hpp"
 
 BOOST_AUTO_TEST_SUITE(machine_limits)
@@ -19,6 +20,31 @@ BOOST_AUTO_TEST_CASE(what_a_case_is_forced_to_run_lowers_no_limit) {
   };
   BOOST_TEST(kernels_of(measure::matmul_rate<Exec, bf16>) == "linear_forward:kokkos");
   BOOST_TEST(kernels_of(measure::free_matmul_rate<Exec, bf16>) != "linear_forward:kokkos");
+}
+
+// Where `simd_amx_bf16` may run.
+BOOST_AUTO_TEST_CASE(tiles_burst_where_kernels_may_use_them) {
+  using namespace kformer;
+  const std::string refusal = Impl::host::amx_refusal(), vectors = measure::host_bursts().instructions;
+  BOOST_TEST_CONTEXT(refusal) {
+    const auto& burst = measure::tile_burst();
+    BOOST_TEST((burst.run != nullptr) == refusal.empty());
+    BOOST_TEST(measure::burst_instructions() == (refusal.empty() ? vectors + "+amx" : vectors));
+    if (burst.run != nullptr) BOOST_TEST(burst.run(3, 0.5F) == 4 * 3 * 32 * 0.25F);
+  }
+}
+
+// It claims more than any processor does.
+BOOST_AUTO_TEST_CASE(the_faster_burst_of_bf16_is_the_limit) {
+  using namespace kformer;
+  using Exec = Kokkos::DefaultHostExecutionSpace;
+  Testing::start_kokkos_once();
+  constexpr double claimed = 1e30;
+  const measure::ArithmeticBurst<float> fast{[](std::int64_t, float factor) { return factor; }, claimed}, none;
+  const measure::SamplingPlan plan{.repeats = 1, .min_time_s = 0, .max_time_s = 0.1};
+  BOOST_TEST(measure::pair_rate(Exec(), plan, fast) > claimed);
+  BOOST_TEST(measure::pair_rate(Exec(), plan, none) < claimed);
+  BOOST_TEST((measure::pair_rate(Exec(), plan, none) > 0) == (measure::host_bursts().bf16.run != nullptr));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

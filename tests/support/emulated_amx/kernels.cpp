@@ -6,34 +6,6 @@
 #include "ops/linear/host/amx/product.hpp"
 #include "support/emulated_amx/tiles.hpp"
 
-namespace kformer::Impl::simd::KFORMER_ISA {
-namespace {
-
-/// As `TileRegisters` of ops/linear/host/amx/instructions.hpp.
-struct EmulatedTiles {
-  static void configure(const host::TileConfiguration& all) { Testing::emulated_amx::ldtilecfg(all); }
-  static void release() { Testing::emulated_amx::tilerelease(); }
-  template <int tile>
-  static void zero() {
-    Testing::emulated_amx::tilezero(tile);
-  }
-  template <int tile>
-  static void load(const void* from, std::int64_t stride) {
-    Testing::emulated_amx::tileloadd(tile, from, stride);
-  }
-  template <int tile>
-  static void store(void* to, std::int64_t stride) {
-    Testing::emulated_amx::tilestored(tile, to, stride);
-  }
-  template <int sum, int left, int right>
-  static void multiply_bf16() {
-    Testing::emulated_amx::tdpbf16ps(sum, left, right);
-  }
-};
-
-}  // namespace
-}  // namespace kformer::Impl::simd::KFORMER_ISA
-
 namespace kformer::Testing::emulated_amx {
 
 template <kformer::Impl::host::Isa isa>

@@ -35,7 +35,7 @@ struct Registers {
 thread_local Registers of_thread;
 
 std::atomic<int> in_use{0};
-std::atomic<std::int64_t> all_configurations{0};
+std::atomic<std::int64_t> all_configurations{0}, all_products{0};
 
 void require(bool condition, const char* instruction, const char* fault) {
   if (!condition) throw std::logic_error(std::string(instruction) + ": " + fault);
@@ -122,6 +122,7 @@ void tdpbf16ps(int sum, int left, int right) {
   require(a.rows == c.rows && b.row_bytes == c.row_bytes && b.rows == a.row_bytes / 4, name,
           "the shapes of its tiles do not match");
   const Numbers left_numbers(a), right_numbers(b);
+  std::int64_t multiplied = 0;
   for (int m = 0; m < c.rows; ++m) {
     float row[most_bytes / 4] = {};
     for (int n = 0; n < c.row_bytes / 4; ++n) {
@@ -129,14 +130,17 @@ void tdpbf16ps(int sum, int left, int right) {
       for (int k = 0; k < b.rows; ++k) {
         even = flushed(std::fma(left_numbers.at[m][2 * k], right_numbers.at[k][2 * n], even));
         odd = flushed(std::fma(left_numbers.at[m][2 * k + 1], right_numbers.at[k][2 * n + 1], odd));
+        multiplied += 2;
       }
       row[n] = sum_of(c.at<float>(m, n), sum_of(even, odd));
     }
     std::memcpy(c.data[m], row, sizeof(row));
   }
+  all_products += multiplied;
 }
 
 int threads_in_use() { return in_use; }
 std::int64_t configurations() { return all_configurations; }
+std::int64_t products() { return all_products; }
 
 }  // namespace kformer::Testing::emulated_amx
