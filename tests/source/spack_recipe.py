@@ -7,6 +7,7 @@ ctest runs this with the sources in KFORMER_SOURCE.
 
 import importlib.machinery
 import importlib.util
+import itertools
 import os
 import re
 import shutil
@@ -272,6 +273,16 @@ class Externals(unittest.TestCase):
         self.assertEqual(lines, ["  hdf5:", "    buildable: false", "    externals:", '    - spec: "hdf5@1.14.5 +hl~mpi"',
                                  "      prefix: /usr"])
         self.assertIn("      - spec: python", self.debian.entry("py-numpy", "2.2.4", "", "/usr"))
+
+
+class Environments(unittest.TestCase):
+    def test_no_section_is_empty(self):
+        # Spack refuses a section that has only comments.
+        for file in SOURCE.glob("spack/**/spack.yaml"):
+            lines = [line for line in file.read_text().splitlines() if line.strip() and not line.lstrip().startswith("#")]
+            for line, following in itertools.pairwise([*lines, ""]):
+                if line.endswith(":"):
+                    self.assertRegex(following, r"^" + re.match(r" *", line)[0] + r"( +|- )\S", f"{file}: {line}")
 
 
 @unittest.skipIf(shutil.which("spack", path="/usr/bin:/bin"), "this Spack would run")
