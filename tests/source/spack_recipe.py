@@ -145,12 +145,13 @@ class Kformer(unittest.TestCase):
                      if arguments == ("^kokkos+cmake_lang",) and condition == "+rocm"]
         self.assertIn("kokkos~cmake_lang", sentence)
 
-    def test_the_architecture_is_that_of_kokkos(self):
-        kokkos = [(arguments[0], condition) for _, arguments, condition, _ in self.said("depends_on")]
-        self.assertIn(("kokkos+cuda cuda_arch=90", "+cuda cuda_arch=90"), kokkos)
-        self.assertIn(("kokkos+rocm amdgpu_target=gfx942", "+rocm amdgpu_target=gfx942"), kokkos)
+    def test_the_architecture_is_that_of_kokkos_and_nccl(self):
+        needs = [(arguments[0], condition) for _, arguments, condition, _ in self.said("depends_on")]
+        self.assertIn(("kokkos+cuda cuda_arch=90", "+cuda cuda_arch=90"), needs)
+        self.assertIn(("kokkos+rocm amdgpu_target=gfx942", "+rocm amdgpu_target=gfx942"), needs)
+        self.assertIn(("nccl cuda_arch=90", "+nccl cuda_arch=90"), needs)  # without one, NCCL's recipe refuses
         for gpu in ("cuda", "rocm"):
-            self.assertIn((f"kokkos~{gpu}", f"~{gpu}"), kokkos)
+            self.assertIn((f"kokkos~{gpu}", f"~{gpu}"), needs)
 
     def test_openblas_has_the_threads_of_openmp(self):
         self.assertIn(("openblas threads=openmp", "+blas+openmp ^[virtuals=blas] openblas"),
