@@ -7,6 +7,7 @@ ctest runs this with the sources in KFORMER_SOURCE.
 
 import importlib.machinery
 import importlib.util
+import itertools
 import os
 import re
 import shutil
@@ -144,12 +145,13 @@ class Kformer(unittest.TestCase):
                      if arguments == ("^kokkos+cmake_lang",) and condition == "+rocm"]
         self.assertIn("kokkos~cmake_lang", sentence)
 
-    def test_the_architecture_is_that_of_kokkos(self):
-        kokkos = [(arguments[0], condition) for _, arguments, condition, _ in self.said("depends_on")]
-        self.assertIn(("kokkos+cuda cuda_arch=90", "+cuda cuda_arch=90"), kokkos)
-        self.assertIn(("kokkos+rocm amdgpu_target=gfx942", "+rocm amdgpu_target=gfx942"), kokkos)
+    def test_the_architecture_is_that_of_kokkos_and_nccl(self):
+        needs = [(arguments[0], condition) for _, arguments, condition, _ in self.said("depends_on")]
+        self.assertIn(("kokkos+cuda cuda_arch=90", "+cuda cuda_arch=90"), needs)
+        self.assertIn(("kokkos+rocm amdgpu_target=gfx942", "+rocm amdgpu_target=gfx942"), needs)
+        self.assertIn(("nccl cuda_arch=90", "+nccl cuda_arch=90"), needs)  # without one, NCCL's recipe refuses
         for gpu in ("cuda", "rocm"):
-            self.assertIn((f"kokkos~{gpu}", f"~{gpu}"), kokkos)
+            self.assertIn((f"kokkos~{gpu}", f"~{gpu}"), needs)
 
     def test_openblas_has_the_threads_of_openmp(self):
         self.assertIn(("openblas threads=openmp", "+blas+openmp ^[virtuals=blas] openblas"),
@@ -272,6 +274,16 @@ class Externals(unittest.TestCase):
         self.assertEqual(lines, ["  hdf5:", "    buildable: false", "    externals:", '    - spec: "hdf5@1.14.5 +hl~mpi"',
                                  "      prefix: /usr"])
         self.assertIn("      - spec: python", self.debian.entry("py-numpy", "2.2.4", "", "/usr"))
+
+
+class Environments(unittest.TestCase):
+    def test_no_section_is_empty(self):
+        # Spack refuses a section that has only comments.
+        for file in SOURCE.glob("spack/**/spack.yaml"):
+            lines = [line for line in file.read_text().splitlines() if line.strip() and not line.lstrip().startswith("#")]
+            for line, following in itertools.pairwise([*lines, ""]):
+                if line.endswith(":"):
+                    self.assertRegex(following, r"^" + re.match(r" *", line)[0] + r"( +|- )\S", f"{file}: {line}")
 
 
 @unittest.skipIf(shutil.which("spack", path="/usr/bin:/bin"), "this Spack would run")
