@@ -112,9 +112,13 @@ std::shared_ptr<typename Trainer<Exec, T>::Pipeline> Trainer<Exec, T>::make_pipe
   if (!options.pipeline.ranks || options.pipeline.ranks->ranks()->size() == 1) return {};
   config.check_model();
   Impl::check_pipeline(options);
-  const std::int64_t words = Impl::sends_tied_gradient(config, options)
-                                 ? Impl::VocabularySlice(config.vocab_size, options.layer.tensor).size()
-                                 : 0;
+  const bool ties = Impl::sends_tied_gradient(config, options);
+  Impl::Require{"Trainer"}(!ties || options.pipeline.schedule != PipelineSchedule::interleaved ||
+                               !options.pipeline.ranks->ranks()->keeps_order(),
+                           "with fixed_order and the schedule interleaved, gradients of a tied embedding are "
+                           "overtaken by other messages, "
+                           "which NCCL launches in order; choose another schedule, or MPI");
+  const std::int64_t words = ties ? Impl::VocabularySlice(config.vocab_size, options.layer.tensor).size() : 0;
   return std::make_shared<Pipeline>(options.pipeline, config, rows, words, ledger);
 }
 

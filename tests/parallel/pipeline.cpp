@@ -94,6 +94,14 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(the_fixed_order_has_the_bits_of_one_rank, T, Scala
         const std::int64_t own = 8 / data, first = own * grid.place().data;
         options.parallel = {.ranks = grid.along(GridAxis::data), .fixed_order = true, .micro_batches = own / 2};
         options.pipeline = pipeline_on(grid.pipeline(), order);
+        if (needs_overtaking(config, order) && stages > 1 && ranks->keeps_order()) {
+          check_error<NotSupported>(
+              [&] { Run<T>(options, config, first, 0); },
+              "kformer::Trainer: with fixed_order and the schedule interleaved, gradients of a "
+              "tied embedding are overtaken by other messages, which NCCL launches in order; "
+              "choose another schedule, or MPI");
+          continue;
+        }
         Run<T> together(options, config, first, std::min<std::int64_t>(own, 7 - first));
         check_bits_of(alone, together,
                       std::to_string(data) + " x " + std::to_string(stages) + ", " + kind.name + ", " +

@@ -32,6 +32,11 @@ inline std::string name_of_order(const Order& order) {
   return std::string(name_of(order.schedule)) + " with " + std::to_string(order.parts) + " parts";
 }
 
+/// Whether messages of the gradients of a tied embedding are overtaken by others in the fixed order: NCCL cannot.
+inline bool needs_overtaking(const LlamaConfig& config, const Order& order) {
+  return config.tie_word_embeddings && order.schedule == PipelineSchedule::interleaved;
+}
+
 inline PipelineOptions pipeline_on(const std::shared_ptr<PipelineLinks>& links, const Order& order) {
   // One rank has the whole model, whatever the order.
   return {.ranks = links, .schedule = order.schedule, .parts = links->ranks()->size() > 1 ? order.parts : 1};

@@ -88,6 +88,8 @@ class Communicator {
   const std::string& name() const { return m_name; }
   /// Whether messages may lie in memory that the host cannot reach.
   virtual bool takes_device_memory() const = 0;
+  /// Whether an exchange waits for those that began before it, also on communicators that were made from the same one.
+  virtual bool keeps_order() const { return false; }
 
   /// Sends and receives messages. Between two ranks messages arrive in the order of their sending, so the lists of
   /// both must agree. Data to send are read after the work that was launched on `exec` before; work that is launched on

@@ -57,6 +57,7 @@ class NcclCommunicator final : public Communicator {
   ~NcclCommunicator() override;
 
   bool takes_device_memory() const override { return true; }
+  bool keeps_order() const override { return true; }
   double exchange(const InstanceRef& exec, const ExchangeName& name, std::span<const Outgoing> sends,
                   std::span<const Incoming> receives) override;
   double begin(const InstanceRef& exec, const ExchangeName& name, std::span<const Outgoing> sends,
