@@ -148,7 +148,7 @@ class PipelineRanks {
     if (is_end && config.tie_word_embeddings)
       m_ends.emplace(links.ends(), CollectivesOptions{.log = log}, ledger);
     if (tied_words > 0) {
-      const auto pairs = pairs_of_ends(links);
+      const auto pairs = pairs_of_ends(links, ledger.counts_only());
       if (is_end)
         m_tied.emplace(pairs, rank() == last(), log, "gradients of the embedding", tied_words,
                        config.hidden_size, ledger);
@@ -208,13 +208,14 @@ class PipelineRanks {
     return shape;
   }
 
-  // One for each message of `tied` that may be under way. All ranks make as many.
-  std::vector<std::shared_ptr<Communicator>> pairs_of_ends(const PipelineLinks& links) const {
+  // One for each message of `tied` that may be under way. All ranks make as many; forecasts, of which some make more than
+  // others, exchange nothing and make none.
+  std::vector<std::shared_ptr<Communicator>> pairs_of_ends(const PipelineLinks& links, bool counts_only) const {
     std::vector<std::shared_ptr<Communicator>> pairs{links.ends()};
     std::vector<int> members(static_cast<std::size_t>(links.ends()->size()));
     std::iota(members.begin(), members.end(), 0);
     while (std::ssize(pairs) < pipeline_tied_messages(m_shape))
-      pairs.push_back(links.ends()->subset(members, "ends"));
+      pairs.push_back(counts_only ? links.ends() : links.ends()->subset(members, "ends"));
     pairs.resize(static_cast<std::size_t>(std::min<std::int64_t>(m_most, std::ssize(pairs))));
     return pairs;
   }

@@ -102,6 +102,11 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(the_fixed_order_has_the_bits_of_one_rank, T, Scala
               "choose another schedule, or MPI");
           continue;
         }
+        // A forecast that one rank makes alone, as when it looks for what to recompute.
+        const auto counts = Ledger::create(Ledger::Mode::count);
+        if (ranks->rank() == 0) {
+          const Trainer<Exec, T> forecast(config, options, *counts);
+        }
         Run<T> together(options, config, first, std::min<std::int64_t>(own, 7 - first));
         check_bits_of(alone, together,
                       std::to_string(data) + " x " + std::to_string(stages) + ", " + kind.name + ", " +
