@@ -2,13 +2,12 @@
 # SPDX-License-Identifier: MIT
 """What scripts/cuda_resources makes of reports of ptxas, without nvcc: faults, names in words, rows of equal numbers."""
 
-import importlib.machinery
-import importlib.util
 import os
-import sys
 import tempfile
 import unittest
 from pathlib import Path
+
+from load_script import load_script
 
 SOURCE = Path(os.environ["KFORMER_SOURCE"])
 
@@ -23,15 +22,7 @@ ptxas info    : Function properties for void ns::helper(int)
 """
 
 
-def script():
-    loader = importlib.machinery.SourceFileLoader("cuda_resources", str(SOURCE / "scripts/cuda_resources"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("cuda_resources", loader))
-    sys.dont_write_bytecode = True
-    loader.exec_module(module)
-    return module
-
-
-RESOURCES = script()
+RESOURCES = load_script("scripts/cuda_resources")
 
 
 def parse(name=FORWARD, spills=0, helper=0, more=0, last=""):

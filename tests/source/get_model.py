@@ -3,13 +3,13 @@
 """What scripts/get_model downloads and keeps, with a stand-in for curl that copies files."""
 
 import hashlib
-import importlib.machinery
-import importlib.util
 import os
 import tempfile
 import unittest
 from pathlib import Path
 from unittest import mock
+
+from load_script import load_script
 
 SOURCE = Path(os.environ["KFORMER_SOURCE"])
 CURL = """#!/bin/sh
@@ -19,17 +19,9 @@ cp "$3" "$2"
 """
 
 
-def load_script():
-    loader = importlib.machinery.SourceFileLoader("get_model", str(SOURCE / "scripts/get_model"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-    with mock.patch("sys.dont_write_bytecode", True):
-        loader.exec_module(module)
-    return module
-
-
 class GetModel(unittest.TestCase):
     def setUp(self):
-        self.script = load_script()
+        self.script = load_script("scripts/get_model")
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)

@@ -2,9 +2,6 @@
 # SPDX-License-Identifier: MIT
 """perf/peers/gpu_attention.py without PyTorch: which paths it times, and what it makes of packages that refuse."""
 
-import importlib.machinery
-import importlib.util
-import os
 import sys
 import tempfile
 import types
@@ -12,19 +9,10 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-SOURCE = Path(os.environ["KFORMER_SOURCE"])
+from load_script import load_script
+
 CASE = {"dtype": "bf16", "batch": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "seq_len": 8, "causal": True}
-
-
-def script():
-    loader = importlib.machinery.SourceFileLoader("gpu_attention", str(SOURCE / "perf/peers/gpu_attention.py"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_attention", loader))
-    sys.dont_write_bytecode = True
-    loader.exec_module(module)
-    return module
-
-
-GPU_ATTENTION = script()
+GPU_ATTENTION = load_script("perf/peers/gpu_attention.py")
 
 
 def rows_with(modules, absent=tuple(GPU_ATTENTION.PACKAGES.values())):

@@ -5,8 +5,6 @@ Spack itself.
 ctest runs this with the sources in KFORMER_SOURCE.
 """
 
-import importlib.machinery
-import importlib.util
 import itertools
 import os
 import re
@@ -17,6 +15,8 @@ import tempfile
 import types
 import unittest
 from pathlib import Path
+
+from load_script import load_script
 
 SOURCE = Path(os.environ["KFORMER_SOURCE"])
 PACKAGES = SOURCE / "spack/spack_repo/kformer/packages"
@@ -252,9 +252,7 @@ class Releases(unittest.TestCase):
 
 class Externals(unittest.TestCase):
     def setUp(self):
-        loader = importlib.machinery.SourceFileLoader("debian_externals", str(SOURCE / "spack/debian_externals"))
-        self.debian = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-        loader.exec_module(self.debian)
+        self.debian = load_script("spack/debian_externals")
 
     def test_every_dependency_has_a_package(self):
         virtual = {"c": "gcc", "cxx": "gcc", "blas": "openblas", "mpi": "openmpi"}
