@@ -8,7 +8,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
-RUNNER = Path(os.environ["KFORMER_SOURCE"]) / "tests/support/run_unittests.py"
+SUPPORT = Path(os.environ["KFORMER_SOURCE"]) / "tests/support"
+RUNNER = SUPPORT / "run_unittests.py"
 TESTS = """import unittest
 class Good(unittest.TestCase):
     def test(self):
@@ -20,6 +21,13 @@ class Lacking(unittest.TestCase):
 class Bad(unittest.TestCase):
     def test(self):
         self.fail("skipped: KFORMER_DATA")
+"""
+
+
+LEAVES_A_FILE = """import os, tempfile, unittest
+class Leaves(unittest.TestCase):
+    def test(self):
+        print("left", tempfile.mkdtemp(dir=os.environ["TMPDIR"]), tempfile.mkdtemp())
 """
 
 
@@ -51,6 +59,26 @@ class RunUnittests(unittest.TestCase):
     def test_a_module_that_is_not_there(self):
         self.assertEqual(self.run_tests("--needs", "sys", "no_such_module"),
                          (77, ["skipped: no_such_module is not installed"]))
+
+    def test_what_tests_leave_in_tmpdir_goes_with_them(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "leaves.py")
+            path.write_text(LEAVES_A_FILE, encoding="utf-8")
+            run = subprocess.run([sys.executable, "-B", RUNNER, path], capture_output=True, text=True, check=True,
+                                 env=os.environ | {"TMPDIR": folder})
+            left = run.stdout.split("left ", 1)[1].splitlines()[0].split()
+            self.assertEqual([file for file in left if not file.startswith(folder)], [])
+            self.assertEqual([entry.name for entry in Path(folder).iterdir()], ["leaves.py"])
+
+
+class OwnTmpdir(unittest.TestCase):
+    def test_folder_goes_and_exit_status_stays(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run = subprocess.run(["sh", SUPPORT / "own_tmpdir.sh", "sh", "-c", 'touch "$TMPDIR/left" && echo "$TMPDIR" && exit 77'],
+                                 capture_output=True, text=True, check=False, env=os.environ | {"TMPDIR": folder})
+            self.assertEqual(run.returncode, 77)
+            self.assertEqual(Path(run.stdout.strip()).parent, Path(folder))
+            self.assertEqual(list(Path(folder).iterdir()), [])
 
 
 if __name__ == "__main__":

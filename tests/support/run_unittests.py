@@ -3,13 +3,16 @@
 CLASS...] FILE|PACKAGE/FILE
 
 Exits with 1 if a test fails, with 77 if all were skipped, with 0 otherwise. Each reason to skip is a line
-`skipped: <reason>` at the end, or `skipped in part: <reason>` if other tests ran.
+`skipped: <reason>` at the end, or `skipped in part: <reason>` if other tests ran. The tests have a TMPDIR of their own, for
+the reason that own_tmpdir.sh gives.
 """
 
 import argparse
 import importlib
 import importlib.util
+import os
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -63,5 +66,12 @@ def main():
     return SKIPPED if wholly else 0
 
 
+def main_in_own_tmpdir():
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        os.environ["TMPDIR"] = folder
+        tempfile.tempdir = None  # asks TMPDIR anew
+        return main()
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_in_own_tmpdir())
