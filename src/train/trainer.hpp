@@ -186,15 +186,13 @@ StepReport Trainer<Exec, T>::begin_step(const Exec& exec, std::span<const TokenS
   return report;
 }
 
-// Groups of the parts of a model follow each other.
 template <class Exec, Scalar T>
 void Trainer<Exec, T>::watch_gradients() {
-  std::size_t first = 0;
-  for (Model& part : m_models) {
-    part.on_gradients(
-        [this, first](const Exec& e, std::size_t group) { m_parallel->add_group(e, first + group); });
-    first += part.gradient_groups().size();
-  }
+  for (std::size_t part = 0; part < m_models.size(); ++part)
+    m_models[part].on_gradients(
+        [this, first = Impl::first_group(m_models, part)](const Exec& e, std::size_t group) {
+          m_parallel->add_group(e, first + group);
+        });
 }
 
 // `losses` are those of this rank's micro-batches; the loss of the step is their sum over all ranks, divided by `count`.

@@ -62,20 +62,31 @@ std::vector<std::size_t> groups_after(const Model& model, PipelineWork work, Pip
   return groups;
 }
 
+/// Whether two stages make a gradient whose sum has a fixed order: that of each micro-batch begins in the last stage, and
+/// the first goes on, as one rank does.
+inline bool sends_tied_gradient(const LlamaConfig& config, const TrainerOptions& options) {
+  return options.parallel.fixed_order && config.tie_word_embeddings && !options.layer.lora.any();
+}
+
+/// The first group of a part among those of all parts, which follow each other.
+inline std::size_t first_group(const auto& parts, std::size_t part) {
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < part; ++i) first += parts[i].gradient_groups().size();
+  return first;
+}
+
 /// \throws NotSupported if options do not go with ranks that divide layers
-inline void check_pipeline(const TrainerOptions& options) {
+inline void check_pipeline(const LlamaConfig& config, const TrainerOptions& options) {
   const Require require{"Trainer"};
   require_enumerator("Trainer", "pipeline.schedule", options.pipeline.schedule);
   require(options.pipeline.micro_batches >= 0, "pipeline.micro_batches must not be negative, got ",
           options.pipeline.micro_batches);
   require(!options.parallel.overlap,
           "the gradients of a pipeline are reduced at the end of a step; leave out parallel.overlap");
-}
-
-/// Whether two stages make a gradient whose sum has a fixed order: that of each micro-batch begins in the last stage, and
-/// the first goes on, as one rank does.
-inline bool sends_tied_gradient(const LlamaConfig& config, const TrainerOptions& options) {
-  return options.parallel.fixed_order && config.tie_word_embeddings && !options.layer.lora.any();
+  require(!sends_tied_gradient(config, options) || options.pipeline.schedule != PipelineSchedule::interleaved ||
+              !options.pipeline.ranks->ranks()->keeps_order(),
+          "with fixed_order and the schedule interleaved, gradients of a tied embedding are overtaken by other "
+          "messages, which NCCL launches in order; choose another schedule, or MPI");
 }
 
 /// Whether a part of a pipeline adds to gradients that `DataParallel` clears: backward must not clear what another stage has
@@ -111,14 +122,10 @@ std::shared_ptr<typename Trainer<Exec, T>::Pipeline> Trainer<Exec, T>::make_pipe
     const LlamaConfig& config, const TrainerOptions& options, std::int64_t rows, Ledger& ledger) {
   if (!options.pipeline.ranks || options.pipeline.ranks->ranks()->size() == 1) return {};
   config.check_model();
-  Impl::check_pipeline(options);
-  const bool ties = Impl::sends_tied_gradient(config, options);
-  Impl::Require{"Trainer"}(!ties || options.pipeline.schedule != PipelineSchedule::interleaved ||
-                               !options.pipeline.ranks->ranks()->keeps_order(),
-                           "with fixed_order and the schedule interleaved, gradients of a tied embedding are "
-                           "overtaken by other messages, "
-                           "which NCCL launches in order; choose another schedule, or MPI");
-  const std::int64_t words = ties ? Impl::VocabularySlice(config.vocab_size, options.layer.tensor).size() : 0;
+  Impl::check_pipeline(config, options);
+  const std::int64_t words = Impl::sends_tied_gradient(config, options)
+                                 ? Impl::VocabularySlice(config.vocab_size, options.layer.tensor).size()
+                                 : 0;
   return std::make_shared<Pipeline>(options.pipeline, config, rows, words, ledger);
 }
 
@@ -250,11 +257,9 @@ void Trainer<Exec, T>::run_task(const Exec& exec, const PipelineTask& task, std:
 // Of a micro-batch that others have who share the gradients of this stage: they wait for each group that it completes.
 template <class Exec, Scalar T>
 void Trainer<Exec, T>::skip_task(const Exec& exec, const PipelineTask& task) {
-  std::size_t first = 0;
-  for (int part = 0; part < task.part; ++part)
-    first += m_models[static_cast<std::size_t>(part)].gradient_groups().size();
-  const Model& model = m_models[static_cast<std::size_t>(task.part)];
-  for (const std::size_t group : Impl::groups_after(model, task.work, m_pipeline->shape().schedule))
+  const auto part = static_cast<std::size_t>(task.part);
+  const std::size_t first = Impl::first_group(m_models, part);
+  for (const std::size_t group : Impl::groups_after(m_models[part], task.work, m_pipeline->shape().schedule))
     m_parallel->add_nothing(exec, first + group);
 }
 
