@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "ops/attention/host/delta.hpp"
 #include "ops/attention/host/scores.hpp"
 
 /// \file
@@ -10,63 +11,21 @@
 
 namespace kformer::Impl::simd::KFORMER_ISA {
 
-inline constexpr int backward_keys = 192;
+/// Keys of a block: their P and dS stay in the first caches from product to product.
+inline constexpr int block_keys = 96;
+/// Keys of a tile: at least these, and so many that their gradients take half of a second-level cache. The more, the
+/// less often rows are loaded. Processors with AVX-512 have caches of 1 MiB and more.
+inline constexpr int backward_keys = 192, most_backward_keys = 384;
+template <class C>
+int tile_keys(const Arguments& p) {
+  const std::int64_t bytes = 2 * (row_stride<C>(p.head_dim) + row_stride<C>(p.v_head_dim)) * sizeof(C);
+  const std::int64_t fit = vector_bytes == 64 ? (512 << 10) / bytes / block_keys * block_keys : 0;
+  return static_cast<int>(larger(backward_keys, smaller(most_backward_keys, fit)));
+}
+
 inline constexpr int backward_panels = vector_registers == 32 ? 2 : 4;
 template <class C>
 inline constexpr int backward_rows = backward_panels * panel_lanes<C>;
-
-template <class C>
-KFORMER_SIMD_INLINE C* delta_of(const Arguments& p, const GradientArguments& g, const Sequence& s,
-                                const Row& row) {
-  return static_cast<C*>(g.delta) + (s.batch * p.q_heads + row.head) * g.delta_head_stride + s.q_begin +
-         row.query;
-}
-
-/// sum += x·y, where a zero of x annihilates: a row that sees only a sink has out = 0, whatever dout holds.
-template <class T, class C = Arithmetic<T>>
-KFORMER_SIMD_INLINE void add_annihilating(Vector<C>& sum, Vector<C> x, Vector<C> y) {
-  if constexpr (uses_pairs<T>)
-    multiply_add_pairs(sum, as_bits<Word>(x), as_bits<Word>(y));
-  else
-    sum = fused_multiply_add<C>(x, choose<C>(x == Vector<C>{}, Vector<C>{}, y), sum);
-}
-
-/// delta = Σ_d dout · out, summed in the order of dP: a row that sees one key then has dP − delta = 0, exactly.
-template <class T>
-void attention_delta(const Arguments& p, const GradientArguments& g, const Sequence& s, const RowRange& range,
-                     void* scratch) {
-  using C = Arithmetic<T>;
-  constexpr int W = width<C>;
-  const std::int64_t stride = row_stride<C>(p.v_head_dim);
-  C* out = static_cast<C*>(scratch);
-  C* dout = out + W * stride;
-  for (int begin = 0; begin < range.count; begin += W) {
-    const int count = range.count - begin < W ? range.count - begin : W;
-    for (int i = 0; i < count; ++i) {
-      const Row row = make_row(p, s, range, begin + i);
-      load_row(row_data<const T>(p.out, s, row), p.v_head_dim, out + i * stride);
-      load_row(row_data<const T>(g.dout, s, row), p.v_head_dim, dout + i * stride);
-    }
-    Vector<C> sum{};
-    if constexpr (uses_pairs<T>)
-      for (int i = 0; i < count; ++i) {
-        pair_up(out + i * stride, padded<C>(p.v_head_dim), reinterpret_cast<Pair*>(out + i * stride));
-        pair_up(dout + i * stride, padded<C>(p.v_head_dim), reinterpret_cast<Pair*>(dout + i * stride));
-      }
-    for (int d0 = 0; d0 < operands<T>(p.v_head_dim); d0 += W) {
-      Vector<C> x[W], y[W];
-      for (int i = 0; i < W; ++i) {
-        x[i] = i < count ? load(out + i * stride + d0) : Vector<C>{};
-        y[i] = i < count ? load(dout + i * stride + d0) : Vector<C>{};
-      }
-      transpose<C>(x);
-      transpose<C>(y);
-      const int left = operands<T>(p.v_head_dim) - d0;
-      for (int d = 0; d < (left < W ? left : W); ++d) add_annihilating<T>(sum, x[d], y[d]);
-    }
-    for (int i = 0; i < count; ++i) *delta_of<C>(p, g, s, make_row(p, s, range, begin + i)) = sum[i];
-  }
-}
 
 template <class T>
 struct BackwardTile {
@@ -79,6 +38,7 @@ struct BackwardTile {
   const RowRange& range;
   std::int64_t first_key;  // of the tile, and how many
   int keys;
+  std::int64_t last_key;  // behind the last tile
   std::int64_t k_stride, v_stride;
   int k_dim, v_dim;    // padded to whole vectors
   C *k, *v, *dk, *dv;  // (key, feature)
@@ -104,43 +64,47 @@ struct BackwardTile {
   std::size_t lay_out(void* memory) {
     Scratch scratch(memory);
     constexpr int most_rows = backward_rows<C>;
+    const int most_keys = tile_keys<C>(p);
     k_stride = row_stride<C>(p.head_dim);
     v_stride = row_stride<C>(p.v_head_dim);
     k_dim = padded<C>(p.head_dim);
     v_dim = padded<C>(p.v_head_dim);
-    k = scratch.take<C>(backward_keys * k_stride);
-    v = scratch.take<C>(backward_keys * v_stride);
-    dk = scratch.take<C>(backward_keys * k_stride);
-    dv = scratch.take<C>(backward_keys * v_stride);
+    k = scratch.take<C>(most_keys * k_stride);
+    v = scratch.take<C>(most_keys * v_stride);
+    dk = scratch.take<C>(most_keys * k_stride);
+    dv = scratch.take<C>(most_keys * v_stride);
     q = scratch.take<C>(most_rows * k_stride);
     dout = scratch.take<C>(most_rows * v_stride);
     dq = scratch.take<C>(most_rows * k_stride);
     q_panels = scratch.take<Operand<T>>(most_rows * panel_stride(k_dim));
     dout_panels = scratch.take<Operand<T>>(most_rows * panel_stride(v_dim));
-    probabilities = scratch.take<C>(backward_keys * most_rows);
-    gradients = scratch.take<C>(backward_keys * most_rows);
+    probabilities = scratch.take<C>(block_keys * most_rows);
+    gradients = scratch.take<C>(block_keys * most_rows);
     const auto factor = [&](C* plain, std::int64_t count) {
       return reinterpret_cast<Operand<T>*>(uses_pairs<T> ? scratch.take<C>(count) : plain);
     };
-    k_factor = factor(k, backward_keys * k_stride);
-    v_factor = factor(v, backward_keys * v_stride);
-    k_by_key = factor(k, backward_keys / 2 * k_stride);
+    k_factor = factor(k, most_keys * k_stride);
+    v_factor = factor(v, most_keys * v_stride);
+    k_by_key = factor(k, most_keys / 2 * k_stride);
     q_factor = factor(q, most_rows / 2 * k_stride);
     dout_factor = factor(dout, most_rows / 2 * v_stride);
-    weight_factor = factor(probabilities, backward_keys * most_rows / 2);
-    slope_factor = factor(gradients, backward_keys * most_rows / 2);
-    slope_by_key = factor(gradients, backward_keys / 2 * most_rows);
+    weight_factor = factor(probabilities, block_keys * most_rows / 2);
+    slope_factor = factor(gradients, block_keys * most_rows / 2);
+    slope_by_key = factor(gradients, block_keys / 2 * most_rows);
     paired = scratch.take<C>(uses_pairs<T> ? panel_lanes<C> * larger(k_stride, v_stride) : 0);
     lse = scratch.take<C>(most_rows);
     delta = scratch.take<C>(most_rows);
-    derivative = has_derivative(p) ? scratch.take<C>(backward_keys * panel_lanes<C>) : nullptr;
+    derivative = has_derivative(p) ? scratch.take<C>(block_keys * panel_lanes<C>) : nullptr;
     rows = scratch.take<Row>(most_rows);
     return scratch.bytes();
   }
 
   void run(std::int64_t begin, std::int64_t end) {
-    for (first_key = begin; first_key < end; first_key += backward_keys) {
-      keys = static_cast<int>(smaller(backward_keys, end - first_key));
+    last_key = end;
+    std::int64_t tiles = (end - begin + tile_keys<C>(p) - 1) / tile_keys<C>(p);
+    for (first_key = begin; first_key < end; first_key += keys, --tiles) {
+      const std::int64_t even = (end - first_key + tiles * block_keys - 1) / (tiles * block_keys) * block_keys;
+      keys = static_cast<int>(smaller(even, end - first_key));
       key_tile();
     }
   }
@@ -187,13 +151,14 @@ struct BackwardTile {
     bool needed = false;
     for (int i = 0; i < count; i += panel_lanes<C>, ++panels) {
       const int in_panel = count - i < panel_lanes<C> ? count - i : panel_lanes<C>;
-      panel[panels] = make_panel_of(rows + i, in_panel, padded<C>(in_panel), backward_rows<C>);
+      panel[panels] = make_panel_of<C>(rows + i, in_panel, padded<C>(in_panel), backward_rows<C>);
       needed |= !panel[panels].hides_all(first_key, keys) &&
                 blocks_of(p, s, panel[panels], first_key, keys) != Blocks::none;
     }
     if (!needed) return;
     load_rows(begin, count);
-    sum(panel, panels);
+    for (int j = 0; j < keys; j += block_keys)
+      sum(panel, panels, j, keys - j < block_keys ? keys - j : block_keys);
     for (int i = 0; i < count; ++i)
       add_row(dq + i * k_stride, p.head_dim, C(p.scale), row_data<C>(g.dq_sum, s, rows[i]));
   }
@@ -242,30 +207,35 @@ struct BackwardTile {
       prefetch(row_data<const C>(g.dq_sum, s, rows[next_sum - tile_begin]), p.head_dim);
     if (tile_end < range.count) return;
     for (const int end = next_key + keys / 6; next_key < end && next_key < keys; ++next_key) {
+      if (first_key + keys + next_key < last_key) {
+        prefetch(key_data<const T>(p.k, s, range.kv_head, first_key + keys + next_key), p.head_dim);
+        prefetch(key_data<const T>(p.v, s, range.kv_head, first_key + keys + next_key), p.v_head_dim);
+      }
       prefetch(key_data<const C>(g.dk_sum, s, range.kv_head, first_key + next_key), p.head_dim);
       prefetch(key_data<const C>(g.dv_sum, s, range.kv_head, first_key + next_key), p.v_head_dim);
     }
   }
 
-  // P and dS of all rows and keys, then what they add to the gradients.
-  void sum(const Panel* panel, int panels) {
+  // P and dS of all rows and the keys [j0, j0 + n), then what they add to the gradients.
+  void sum(const Panel* panel, int panels, int j0, int n) {
+    const std::int64_t block = first_key + j0;
     bool whole = !p.bias && !p.block_mask && !(p.functor && p.functor->finish);
-    for (int i = 0; i < panels; ++i) whole &= !panel[i].hides_some(first_key, keys);
+    for (int i = 0; i < panels; ++i) whole &= !panel[i].hides_some(block, n);
     if (whole) {
       int count = 0;
       for (int i = 0; i < panels; ++i) {
-        differentiate(panel[i], Blocks::all, count, 0, keys);
+        differentiate(panel[i], Blocks::all, count, j0, n);
         count += panel[i].count;
       }
-      products(0, count, 0, keys);
+      products(0, count, j0, n);
       return;
     }
     // At an edge each panel is processed separately, with the keys that it sees.
     for (int i = 0; i < panels; ++i) {
       const Panel& x = panel[i];
-      const std::int64_t unseen = larger(0, x.least_first - first_key);
-      const std::int64_t first = first_key + unseen / per_operand<T> * per_operand<T>,
-                         end = smaller(first_key + keys, x.greatest_end);
+      const std::int64_t unseen = larger(0, x.least_first - block);
+      const std::int64_t first = block + unseen / per_operand<T> * per_operand<T>,
+                         end = smaller(block + n, x.greatest_end);
       if (first >= end) continue;
       const int seen = static_cast<int>(end - first), j = static_cast<int>(first - first_key);
       const Blocks blocks = blocks_of(p, s, x, first, seen);
@@ -278,7 +248,7 @@ struct BackwardTile {
                                        all_finite(dout + row * v_stride, x.count, v_dim, v_stride)))
         hiding_products(row, x.count, j, seen);
       else
-        products(row, x.count, j, seen);
+        products_in_stairs(x, row, j, seen);
     }
   }
 
@@ -286,15 +256,22 @@ struct BackwardTile {
   // scratch tiles; returns whether pairs may be hidden.
   bool differentiate(const Panel& x, Blocks blocks, int row, int j0, int n) {
     C *score = probabilities + row, *gradient = gradients + row;
+    const auto multiply = [&](int v, int begin, int end) {
+      const std::int64_t at = begin * backward_rows<C> + v * W;
+      by_vectors<C>(x.lanes - v * W, [&]<int vectors>() {
+        product_panel<Left::by_row, Start::zero, vectors>(
+            end - begin, operands<T>(p.head_dim), k_factor + (j0 + begin) * k_stride, k_stride,
+            q_panels + row * panel_stride(k_dim) + v * W, x.lanes, score + at, backward_rows<C>);
+        product_panel<Left::by_row, Start::zero, vectors>(
+            end - begin, operands<T>(p.v_head_dim), v_factor + (j0 + begin) * v_stride, v_stride,
+            dout_panels + row * panel_stride(v_dim) + v * W, x.lanes, gradient + at, backward_rows<C>);
+      });
+    };
+    // A derivative of nothing would make NaN of a hidden pair's 0.
+    has_derivative(p) ? multiply(0, 0, n) : for_each_stair<T>(x, first_key + j0, n, multiply);
+    prefetch_some();
     bool hidden = false;
     by_vectors<C>(x.lanes, [&]<int vectors>() {
-      product_panel<Left::by_row, Start::zero, vectors>(n, operands<T>(p.head_dim), k_factor + j0 * k_stride,
-                                                        k_stride, q_panels + row * panel_stride(k_dim), x.lanes,
-                                                        score, backward_rows<C>);
-      product_panel<Left::by_row, Start::zero, vectors>(n, operands<T>(p.v_head_dim), v_factor + j0 * v_stride,
-                                                        v_stride, dout_panels + row * panel_stride(v_dim),
-                                                        x.lanes, gradient, backward_rows<C>);
-      prefetch_some();
       hidden = finish_scores<T>(p, s, x, blocks, first_key + j0, n, C(p.scale), score, derivative);
       hidden ? softmax_gradient<vectors, true>(n, row, score, gradient)
              : softmax_gradient<vectors, false>(n, row, score, gradient);
@@ -341,19 +318,45 @@ struct BackwardTile {
   }
 
   void products(int row, int count, int j0, int n) {
-    constexpr int per = per_operand<T>;
     if constexpr (uses_pairs<T>) pair_weights(row, count, n);
-    const std::int64_t row_stride = backward_rows<C> / per;
-    product<Left::by_row, Start::sum>(n, v_dim, operands<T>(count), weight_factor + row / per, row_stride,
-                                      dout_factor + row / per * v_stride, v_stride, dv + j0 * v_stride,
+    add_to_keys(row, count, j0, 0, n);
+    prefetch_some();
+    add_to_rows(row, count, j0, n);
+  }
+
+  // The same for a panel at an edge: rows and the keys behind all that their vector sees do not meet.
+  void products_in_stairs(const Panel& x, int row, int j0, int n) {
+    if constexpr (uses_pairs<T>) pair_weights(row, x.count, n);
+    for_each_stair<T>(x, first_key + j0, n, [&](int v, int begin, int end) {
+      add_to_keys(row + v * W, x.count - v * W, j0, begin, end - begin);
+    });
+    prefetch_some();
+    const int vectors = x.lanes / W;
+    for (int v = 0, next; v < vectors; v = next) {
+      const int seen = seen_until<T>(x, v, first_key + j0, n);
+      for (next = v + 1; next < vectors && seen_until<T>(x, next, first_key + j0, n) == seen;) ++next;
+      add_to_rows(row + v * W, (next < vectors ? next * W : x.count) - v * W, j0, seen);
+    }
+  }
+
+  // What rows add to the gradients of the keys [j0 + at, j0 + at + n).
+  void add_to_keys(int row, int count, int j0, int at, int n) {
+    constexpr int per = per_operand<T>;
+    const std::int64_t row_stride = backward_rows<C> / per, weights = at * row_stride + row / per;
+    product<Left::by_row, Start::sum>(n, v_dim, operands<T>(count), weight_factor + weights, row_stride,
+                                      dout_factor + row / per * v_stride, v_stride, dv + (j0 + at) * v_stride,
                                       v_stride);
     prefetch_some();
-    product<Left::by_row, Start::sum>(n, k_dim, operands<T>(count), slope_factor + row / per, row_stride,
-                                      q_factor + row / per * k_stride, k_stride, dk + j0 * k_stride, k_stride);
-    prefetch_some();
+    product<Left::by_row, Start::sum>(n, k_dim, operands<T>(count), slope_factor + weights, row_stride,
+                                      q_factor + row / per * k_stride, k_stride, dk + (j0 + at) * k_stride,
+                                      k_stride);
+  }
+
+  // What the keys [j0, j0 + n) add to the gradients of rows.
+  void add_to_rows(int row, int count, int j0, int n) {
     product<Left::by_column, Start::sum>(count, k_dim, operands<T>(n), slope_by_key + row, backward_rows<C>,
-                                         k_by_key + j0 / per * k_stride, k_stride, dq + row * k_stride,
-                                         k_stride);
+                                         k_by_key + j0 / per_operand<T> * k_stride, k_stride,
+                                         dq + row * k_stride, k_stride);
   }
 
   void pair_weights(int row, int count, int n) const {

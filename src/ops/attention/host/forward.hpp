@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/attention/host/scores.hpp"
+#include "ops/attention/host/weights.hpp"
 
 /// \file
 /// Flash attention forward on one tile of rows. Queries are lanes: Sᵀ = k qᵀ and outᵀ = vᵀ Pᵀ keep softmax free
@@ -89,20 +90,44 @@ struct ForwardTile {
     panels = 0;
     for (int r = 0; r < range.count; r += panel_lanes<C>, ++panels) {
       const int count = range.count - r < panel_lanes<C> ? range.count - r : panel_lanes<C>;
-      panel[panels] = make_panel_of(rows + r, count, padded<C>(count), padded<C>(count));
+      panel[panels] = make_panel_of<C>(rows + r, count, padded<C>(count), padded<C>(count));
       started[panels] = false;
-      for (int i = 0; i < count; ++i)
-        load_row(row_data<const T>(p.q, s, rows[r + i]), p.head_dim, scores + i * k_stride);
-      // Softmax needs a positive scale: q takes its sign.
-      if (p.scale < 0)
-        for (std::int64_t i = 0; i < count * k_stride; i += W) store<C>(scores + i, -load(scores + i));
-      make_operand_panel<T>(scores, k_stride, count, panel[panels].lanes, padded<C>(p.head_dim), scores,
-                            q + r * q_stride());
       for (int i = 0; i < panel[panels].lanes; ++i) {
         highest[r + i] = -Infinity<C>::largest;
         sum[r + i] = C(0);
       }
     }
+  }
+
+  // Queries of a panel, before its first step. Those of the next one arrive meanwhile.
+  void load_panel(int n) {
+    const int row = n * panel_lanes<C>, count = panel[n].count;
+    for (int i = 0; i < count; ++i)
+      load_row(row_data<const T>(p.q, s, rows[row + i]), p.head_dim, scores + i * k_stride);
+    for (int i = row + panel_lanes<C>; i < row + 2 * panel_lanes<C> && i < range.count; ++i)
+      prefetch(row_data<const T>(p.q, s, rows[i]), p.head_dim);
+    // Softmax needs a positive scale: q takes its sign.
+    if (p.scale < 0)
+      for (std::int64_t i = 0; i < count * k_stride; i += W) store<C>(scores + i, -load(scores + i));
+    make_operand_panel<T>(scores, k_stride, count, panel[n].lanes, padded<C>(p.head_dim), scores,
+                          q + row * q_stride());
+    clear(out + row * padded<C>(p.v_head_dim), p.v_head_dim * panel[n].lanes);
+    started[n] = true;
+  }
+
+  // Between products, prefetches some of the keys of the next step.
+  void prefetch_some(std::int64_t& next, std::int64_t end) const {
+    const std::int64_t step = forward_keys / (2 * panels) + 1;
+    for (const std::int64_t last = smaller(end, next + step); next < last; ++next) {
+      prefetch(key_data<const T>(p.k, s, range.kv_head, next), p.head_dim);
+      prefetch(key_data<const T>(p.v, s, range.kv_head, next), p.v_head_dim);
+    }
+  }
+
+  // In the last step, the rows that the panel will write.
+  void prefetch_out(int n) const {
+    for (int i = 0; i < panel[n].count; ++i)
+      prefetch(row_data<const T>(p.out, s, rows[n * panel_lanes<C> + i]), p.v_head_dim);
   }
 
   void step(std::int64_t first, int keys, std::int64_t end) {
@@ -121,29 +146,31 @@ struct ForwardTile {
         zip_rows(v + j * v_stride, j + 1 < keys ? v + (j + 1) * v_stride : nullptr, padded<C>(p.v_head_dim),
                  v_factor + j / 2 * v_stride);
     }
-    const int ahead = static_cast<int>(smaller(forward_keys, end - first - keys));
-    if (ahead > 0) {
-      prefetch_keys<T>(p.k, s, range.kv_head, first + keys, ahead, p.head_dim);
-      prefetch_keys<T>(p.v, s, range.kv_head, first + keys, ahead, p.v_head_dim);
-    }
+    std::int64_t next_key = first + keys;
+    const std::int64_t last_key = smaller(end, next_key + forward_keys);
     for (int n = 0; n < panels; ++n) {
       if (blocks[n] == Blocks::none) continue;
       const int lanes = panel[n].lanes, row = n * panel_lanes<C>;
+      if (!started[n]) load_panel(n);
+      prefetch_some(next_key, last_key);
       // Keys before and after all that this panel sees cost nothing.
       const int unseen = static_cast<int>(larger(0, panel[n].least_first - first));
       const int skipped = unseen / per_operand<T> * per_operand<T>;
       const int seen = static_cast<int>(smaller(keys, panel[n].greatest_end - first)) - skipped;
       const C* seen_v = v + skipped * v_stride;
+      for_each_stair<T>(panel[n], first + skipped, seen, [&](int vector, int from, int to) {
+        by_vectors<C>(lanes - vector * W, [&]<int vectors>() {
+          product_panel<Left::by_row, Start::zero, vectors>(
+              to - from, operands<T>(p.head_dim), k_factor + (skipped + from) * k_stride, k_stride,
+              q + row * q_stride() + vector * W, lanes, scores + from * lanes + vector * W, lanes);
+        });
+      });
       by_vectors<C>(lanes, [&]<int vectors>() {
-        product_panel<Left::by_row, Start::zero, vectors>(seen, operands<T>(p.head_dim),
-                                                          k_factor + skipped * k_stride, k_stride,
-                                                          q + row * q_stride(), lanes, scores, lanes);
         const bool hidden = finish_scores<T>(p, s, panel[n], blocks[n], first + skipped, seen, positive_scale(),
                                              scores, static_cast<C*>(nullptr));
-        hidden ? softmax<vectors, true>(seen, row) : softmax<vectors, false>(seen, row);
+        softmax<vectors>(seen, row);
         C* sums = out + row * padded<C>(p.v_head_dim);
-        if (!started[n]) clear(sums, p.v_head_dim * lanes);
-        started[n] = true;
+        next_key == end ? prefetch_out(n) : prefetch_some(next_key, last_key);
         const int read = keys_read<T>(seen, keys - skipped);
         if ((hidden || read > seen) && !all_finite(seen_v, read, padded<C>(p.v_head_dim), v_stride))
           hiding_product(seen_v, seen, lanes, sums);
@@ -170,11 +197,12 @@ struct ForwardTile {
   }
 
   // One step of the online softmax: scores become probabilities times a factor that `rescale` makes equal for
-  // all steps. The highest score is subtracted before the scale is applied: its weight is 1, exactly.
-  template <int vectors, bool hidden>
+  // all steps. The highest score is subtracted before the scale is applied: its weight is 1, exactly. A hidden
+  // score is −∞, below any threshold.
+  template <int vectors>
   void softmax(int keys, int row) {
-    const Vector<C> scale = splat(remaining_scale());
-    Vector<C> most[vectors], total[vectors];
+    const WeightExp<C> weight_of(remaining_scale());
+    Vector<C> most[vectors], threshold[vectors], total[vectors];
     KFORMER_SIMD_UNROLL
     for (int v = 0; v < vectors; ++v) most[v] = load(highest + row + v * W);
     for (int j = 0; j < keys; ++j) {
@@ -183,8 +211,8 @@ struct ForwardTile {
     }
     KFORMER_SIMD_UNROLL
     for (int v = 0; v < vectors; ++v) {
-      const Vector<C> before = load(highest + row + v * W);
-      const Vector<C> factor = exp<C>((before - most[v]) * scale);
+      threshold[v] = weight_of.threshold(most[v]);
+      const Vector<C> factor = weight_of(load(highest + row + v * W), most[v], threshold[v]);
       store(rescale + v * W, factor);
       store(highest + row + v * W, most[v]);
       total[v] = load(sum + row + v * W) * factor;
@@ -193,9 +221,7 @@ struct ForwardTile {
       KFORMER_SIMD_UNROLL
       for (int v = 0; v < vectors; ++v) {
         C* at = scores + (j * vectors + v) * W;
-        const Vector<C> score = load(at);
-        Vector<C> weight = exp<C>((score - most[v]) * scale);
-        if (hidden) weight = choose<C>(score == splat(-Infinity<C>::value), Vector<C>{}, weight);
+        const Vector<C> weight = weight_of(load(at), most[v], threshold[v]);
         store(at, weight);
         total[v] += weight;
       }

@@ -88,13 +88,6 @@ KFORMER_SIMD_INLINE void prefetch(const T* from, std::int64_t count) {
     __builtin_prefetch(bytes + at, 0, 2);
 }
 
-/// The same for keys.
-template <class T>
-KFORMER_SIMD_INLINE void prefetch_keys(const HeadArray& x, const Sequence& s, std::int64_t kv_head,
-                                       std::int64_t first, int count, int dim) {
-  for (int j = 0; j < count; ++j) prefetch(key_data<T>(x, s, kv_head, first + j), dim);
-}
-
 /// A row of a scratch tile: a cache line more than needed keeps rows out of each other's cache sets.
 template <class C>
 constexpr std::int64_t row_stride(int dim) {

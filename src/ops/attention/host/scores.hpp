@@ -23,6 +23,7 @@ struct Panel {
   int count, lanes;  // rows, and rows padded to whole vectors
   int stride;        // from the scores of one key to those of the next
   std::int64_t least_first, greatest_first, least_end, greatest_end;
+  std::int64_t ends[block_vectors];  // no row of this vector or one before sees a key from here on
 
   /// Whether no row sees any of the keys, by position.
   bool hides_all(std::int64_t first, int keys) const {
@@ -34,15 +35,38 @@ struct Panel {
   }
 };
 
-inline Panel make_panel_of(const Row* rows, int count, int lanes, int stride) {
-  Panel panel{rows, count, lanes, stride, rows[0].first, rows[0].first, rows[0].end, rows[0].end};
-  for (int i = 1; i < count; ++i) {
+template <class C>
+Panel make_panel_of(const Row* rows, int count, int lanes, int stride) {
+  Panel panel{rows, count, lanes, stride, rows[0].first, rows[0].first, rows[0].end, rows[0].end, {}};
+  for (int i = 0; i < count; ++i) {
     panel.least_first = smaller(panel.least_first, rows[i].first);
     panel.greatest_first = larger(panel.greatest_first, rows[i].first);
     panel.least_end = smaller(panel.least_end, rows[i].end);
     panel.greatest_end = larger(panel.greatest_end, rows[i].end);
+    panel.ends[i / width<C>] = panel.greatest_end;
   }
   return panel;
+}
+
+/// Along the diagonal of a causal mask the first vectors of a panel see fewer keys than the last. Of `keys` keys from
+/// `first`, these many are seen by vector `v` or one before, rounded up to whole register blocks. Not for pairs, whose
+/// products of zeros are no zeros: they flush sums below the normal numbers.
+template <class T>
+int seen_until(const Panel& panel, int v, std::int64_t first, int keys) {
+  if (uses_pairs<T> || v + 1 == panel.lanes / width<Arithmetic<T>>) return keys;
+  const std::int64_t seen = larger(0, panel.ends[v] - first);
+  return static_cast<int>(smaller(keys, (seen + block_rows - 1) / block_rows * block_rows));
+}
+
+/// `f(v, begin, end)` for the vectors of a panel: of `keys` keys from `first`, those in [begin, end) are seen by no row
+/// before vector v.
+template <class T, class F>
+KFORMER_SIMD_INLINE void for_each_stair(const Panel& panel, std::int64_t first, int keys, F f) {
+  for (int v = 0, begin = 0; v < panel.lanes / width<Arithmetic<T>>; ++v) {
+    const int end = seen_until<T>(panel, v, first, keys);
+    if (begin < end) f(v, begin, end);
+    begin = end;
+  }
 }
 
 /// What the block mask says of a panel and some keys.
