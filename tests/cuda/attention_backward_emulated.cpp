@@ -49,18 +49,39 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(head_dimensions, T, Halves) {
   test_all<T>(cases);
 }
 
+// Several tiles of either side on every row of the table, more than two passes each. A stage is copied into again,
+// while other warps lag behind: in every other pair of emulated blocks copies arrive at once.
+void test_tiles() {
+  test_all<bf16>({
+      Case{2, 70, 75, 4, 2, 64, 64}.causal(),
+      Case{1, 270, 75, 2, 2, 96, 96}.scale(0.3),
+      Case{1, 75, 145, 4, 2, 96, 96}.causal(),
+      Case{1, 270, 70, 2, 1, 128, 128}.window(90),
+      Case{1, 70, 270, 2, 2, 128, 128}.causal(),
+      Case{1, 70, 75, 4, 2, 192, 256}.causal(),
+      Case{1, 0, 0, 2, 1, 128, 96}.packed({130, 0, 41}, {70, 5, 67}).causal().softcap(2),
+  });
+}
+
+BOOST_AUTO_TEST_CASE(tiles) { test_tiles(); }
+
 #if !defined(KOKKOS_ENABLE_CUDA)
-// Where tiles differ: those of each machine. A device has its own alone.
-BOOST_AUTO_TEST_CASE_TEMPLATE(machines, T, Halves) {
+// Where tiles differ: those of each size of shared memory. A device has its own alone.
+BOOST_AUTO_TEST_CASE(tiles_of_large_memory) {
   int& capability = Impl::cuda::Device<Exec>::emulated_capability;
   const int before = capability;
-  for (const Impl::cuda::Machine& m : Impl::cuda::machines) {
-    capability = m.capability;
-    test_backward<T>(Case{1, 66, 75, 2, 1, 192, 256}.causal());
-  }
+  capability = 80;
+  test_tiles();
   capability = before;
 }
 #endif
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(scales, T, Halves) {
+  test_all<T>({
+      Case{1, 75, 113, 4, 2, 64, 64}.scale(0.3),
+      Case{1, 75, 113, 4, 2, 64, 64}.causal().softcap(3).scale(0.3),
+  });
+}
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(soft_caps, T, Halves) {
   test_all<T>({
@@ -134,6 +155,7 @@ BOOST_AUTO_TEST_CASE(refusals) {
   BOOST_TEST(why(c, [](auto& p) { p.options.compute = Precision::full; }) ==
              "it rounds attention weights to 16 bits, but compute = full was requested");
   BOOST_TEST(why(c.sinks(), as_it_is) == "it does not support bias, ALiBi slopes, sinks or block masks");
+  BOOST_TEST(why(c.scale(-0.7), as_it_is) == "the scale is not positive");
   const auto shift = [](TensorRef& x) { x.data = static_cast<std::uint16_t*>(x.data) + 1; };
   BOOST_TEST(why(c, [&](auto& p) { shift(p.dout); }) == "dout is not aligned to 16 bytes");
   BOOST_TEST(why(c, [&](auto& p) { shift(p.dq); }) == "dq is not aligned to 16 bytes");

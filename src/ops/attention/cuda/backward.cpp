@@ -19,20 +19,26 @@ void launch_tiles(Stream stream, const GradientArguments& g, const Sequences& se
          BackwardKernel<Tiles>{g, owned});
 }
 
+template <Half type, int features, Side side, bool first, bool second>
+void launch_side(Stream stream, const Machine& machine, const GradientArguments& g,
+                 const Sequences& sequences) {
+  if (shared_memory(machine) == SharedMemory::large)
+    launch_tiles<BackwardTable<type, features, side, first, second, SharedMemory::large>>(stream, g, sequences);
+  else
+    launch_tiles<BackwardTable<type, features, side, first, second, SharedMemory::small>>(stream, g, sequences);
+}
+
 template <Half type, int features>
 void launch_sides(Stream stream, const Machine& machine, const GradientArguments& g,
                   const Sequences& sequences) {
   if constexpr (features <= 128) {
-    launch_tiles<BackwardTable<type, features, Side::keys, true, true>>(stream, g, sequences);
+    launch_side<type, features, Side::keys, true, true>(stream, machine, g, sequences);
   } else {
     // The sums of both gradients would not fit the registers.
-    launch_tiles<BackwardTable<type, features, Side::keys, true, false>>(stream, g, sequences);
-    if (shared_memory(machine) == SharedMemory::large)
-      launch_tiles<ValueTable<type, features, SharedMemory::large>>(stream, g, sequences);
-    else
-      launch_tiles<ValueTable<type, features, SharedMemory::small>>(stream, g, sequences);
+    launch_side<type, features, Side::keys, true, false>(stream, machine, g, sequences);
+    launch_side<type, features, Side::keys, false, true>(stream, machine, g, sequences);
   }
-  launch_tiles<BackwardTable<type, features, Side::queries, true, false>>(stream, g, sequences);
+  launch_side<type, features, Side::queries, true, false>(stream, machine, g, sequences);
 }
 
 }  // namespace

@@ -11,7 +11,9 @@
 /// nothing is added up across blocks: the same bits every time.
 ///
 /// Both passes are one kernel. With what is owned as rows, S = own · partnerᵀ of q and k, dP likewise of dout
-/// and v; then the gradient of what is owned is dS · partner of q or k, and P · dout of v.
+/// and v; then the gradient of what is owned is dS · partner of q or k, and P · dout of v. A warp has 16 ·
+/// `row_tiles` rows, and what it reads of the partners enters the products of all of them. Partners pass through
+/// two stages of shared memory: those of the next pass are copied during the products of this one.
 
 namespace kformer::Impl::cuda {
 
@@ -19,14 +21,17 @@ template <class Tiles>
 struct BackwardKernel {
   static constexpr Half type = Tiles::type;
   static constexpr Side side = Tiles::side;
-  static constexpr int features = Tiles::features, warps = Tiles::warps, partners = Tiles::partners,
-                       rows = Tiles::rows;
+  static constexpr int features = Tiles::features, warps = Tiles::warps, row_tiles = Tiles::row_tiles,
+                       partners = Tiles::partners, rows = Tiles::rows;
   static constexpr int threads = 32 * warps, blocks_per_multiprocessor = Tiles::blocks_per_multiprocessor;
   static constexpr int own_bytes = rows * Swizzled<features>::row_bytes,
                        partner_bytes = partners * Swizzled<features>::row_bytes;
-  static constexpr int statistics_bytes = side == Side::keys ? partners * int(sizeof(QueryStatistics)) : 0;
-  static constexpr int shared_bytes = (Tiles::first ? 2 : 1) * own_bytes + 2 * partner_bytes + statistics_bytes;
-  static_assert(side == Side::queries || partners <= threads);
+  static constexpr int stages = 2, queries = side == Side::queries ? rows : partners,
+                       statistics_bytes = queries * int(sizeof(QueryStatistics));
+  static constexpr int stage_bytes = 2 * partner_bytes + (side == Side::keys ? statistics_bytes : 0);
+  static constexpr int shared_bytes = (Tiles::first ? 2 : 1) * own_bytes + stages * stage_bytes +
+                                      (side == Side::queries ? statistics_bytes : 0);
+  static_assert(queries <= threads);
   static constexpr bool runs_on(const Machine& m) { return Tiles::runs_on(m); }
 
   GradientArguments g;
@@ -42,55 +47,75 @@ struct BackwardKernel {
   }
 
  private:
-  using Scores = float[partners / 8][4];
-  using Factor = std::uint32_t[partners / 16][4];
+  using Scores = float[row_tiles][partners / 8][4];
+  using Factor = std::uint32_t[row_tiles][partners / 16][4];
+  template <bool wanted>
+  using Sums = float[wanted ? row_tiles : 1][wanted ? features / 8 : 1][4];
 
-  /// What a thread has of its block: gradients in the fragments of its warp, which has 16 rows.
+  /// Partners from `partner` on, and the queries' head, in one stage of shared memory.
+  struct Pass {
+    int q_head, partner, stage;
+  };
+  /// Partners in shared memory, and the statistics of the queries among the pairs.
+  struct Stage {
+    SharedAddress first, second, statistics;
+
+    KFORMER_DEVICE SharedAddress statistics_at(int query) const {
+      return statistics + query * static_cast<int>(sizeof(QueryStatistics));
+    }
+  };
+
+  /// What a thread has of its block: gradients in the fragments of its warp.
   struct Block {
     const GradientArguments& g;
     const AttentionArguments& a;
     const QueryTile& tile;
-    int head, lane, warp, length;
-    Visible first_range, last_range;  ///< of partners, of the first row and the last
-    int first_partner, passes_per_head, passes;
-    SharedAddress own_first, own_second, partner_first, partner_second, shared_statistics;
-    float of_first[Tiles::first ? features / 8 : 1][4], of_second[Tiles::second ? features / 8 : 1][4];
+    int head, kv_head, lane, warp, length;
+    int first_partner, end_partner;
+    SharedAddress own_first, own_second;
+    Sums<Tiles::first> of_first;
+    Sums<Tiles::second> of_second;
 
     KFORMER_DEVICE Block(const BackwardKernel& kernel, const QueryTile& of_tile, int of_head)
         : g(kernel.g),
           a(kernel.g.a),
           tile(of_tile),
           head(of_head),
+          kv_head(side == Side::queries ? of_head / kernel.g.a.group : of_head),
           lane(thread_index() % 32),
           warp(thread_index() / 32),
           length(owned_length<side>(of_tile)) {
-      partner_first = shared_begin();
-      partner_second = partner_first + partner_bytes;
-      own_first = partner_second + partner_bytes;
+      own_first = shared_begin() + stages * stage_bytes;
       own_second = own_first + own_bytes;
-      shared_statistics = own_first + (Tiles::first ? 2 : 1) * own_bytes;
       const int last = (tile.first + rows < length ? tile.first + rows : length) - 1;
-      first_range = visible_partners<side>(a, tile, tile.first);
-      last_range = visible_partners<side>(a, tile, last);
+      const Visible first_range = visible_partners<side>(a, tile, tile.first),
+                    last_range = visible_partners<side>(a, tile, last);
       first_partner = first_range.begin / partners * partners;
-      const int span = last_range.end - first_partner;
-      passes_per_head = span > 0 ? (span + partners - 1) / partners : 0;
-      passes = passes_per_head * (side == Side::queries ? 1 : a.group);
+      end_partner = last_range.end;
       clear(of_first);
       clear(of_second);
     }
 
     /// False if only some rows meet a value that would spoil the gradients of others.
     KFORMER_DEVICE bool run() {
-      if (passes > 0 && !pass_partners()) return false;
+      if (first_partner < end_partner && is_there(first_pass()) && !pass_partners()) return false;
       store();
       return true;
     }
 
-    KFORMER_DEVICE int row_of(int half) const { return tile.first + 16 * warp + lane / 4 + 8 * half; }
-    KFORMER_DEVICE int partner_of(int pass) const { return first_partner + pass % passes_per_head * partners; }
-    KFORMER_DEVICE int q_head_of(int pass) const {
-      return side == Side::queries ? head : head * a.group + pass / passes_per_head;
+    KFORMER_DEVICE int first_row(int m) const { return (warp * row_tiles + m) * 16; }
+    KFORMER_DEVICE int row_of(int m, int half) const { return tile.first + first_row(m) + lane / 4 + 8 * half; }
+    KFORMER_DEVICE Pass first_pass() const {
+      return {side == Side::queries ? head : head * a.group, first_partner, 0};
+    }
+    KFORMER_DEVICE Pass after(Pass pass) const {
+      pass.stage = (pass.stage + 1) % stages;
+      pass.partner += partners;
+      if (side == Side::keys && pass.partner >= end_partner) pass.partner = first_partner, ++pass.q_head;
+      return pass;
+    }
+    KFORMER_DEVICE bool is_there(const Pass& pass) const {
+      return side == Side::queries ? pass.partner < end_partner : pass.q_head < (head + 1) * a.group;
     }
 
     KFORMER_DEVICE void copy_own() const {
@@ -104,144 +129,172 @@ struct BackwardKernel {
                                            side == Side::queries ? g.dout.token_stride : a.v.token_stride,
                                            length - tile.first, a.v_head_dim);
     }
-    KFORMER_DEVICE OperandRows partner_rows(int pass) const {
-      return side == Side::queries ? key_rows(g, tile, head / a.group, partner_of(pass))
-                                   : query_rows(g, tile, q_head_of(pass), partner_of(pass));
+    KFORMER_DEVICE OperandRows partner_rows(const Pass& pass) const {
+      return side == Side::queries ? key_rows(g, tile, kv_head, pass.partner)
+                                   : query_rows(g, tile, pass.q_head, pass.partner);
     }
-    KFORMER_DEVICE int partners_left(int pass) const {
-      return (side == Side::queries ? tile.kv_len : tile.q_len) - partner_of(pass);
+    KFORMER_DEVICE int partners_left(const Pass& pass) const {
+      return (side == Side::queries ? tile.kv_len : tile.q_len) - pass.partner;
     }
-    KFORMER_DEVICE void copy_first(int pass) const {
-      if (pass < passes)
-        copy_rows<partners, features, threads>(
-            partner_first, partner_rows(pass).first,
-            opaque(side == Side::queries ? a.k.token_stride : a.q.token_stride), partners_left(pass),
-            a.head_dim);
+    KFORMER_DEVICE Stage stage_of(const Pass& pass) const {
+      const SharedAddress begin = shared_begin() + pass.stage * stage_bytes;
+      return {begin, begin + partner_bytes,
+              side == Side::queries ? own_second + own_bytes : begin + 2 * partner_bytes};
+    }
+    KFORMER_DEVICE void copy_partners(const Pass& pass) const {
+      if (!is_there(pass)) return;
+      const Stage to = stage_of(pass);
+      const OperandRows from = partner_rows(pass);
+      copy_rows<partners, features, threads>(
+          to.first, from.first, opaque(side == Side::queries ? a.k.token_stride : a.q.token_stride),
+          partners_left(pass), a.head_dim);
+      copy_rows<partners, features, threads>(
+          to.second, from.second, opaque(side == Side::queries ? a.v.token_stride : g.dout.token_stride),
+          partners_left(pass), a.v_head_dim);
       commit_copies();
     }
-    /// And the statistics of the queries that pass by.
-    KFORMER_DEVICE void copy_second(int pass) const {
-      if (pass < passes) {
-        copy_rows<partners, features, threads>(
-            partner_second, partner_rows(pass).second,
-            opaque(side == Side::queries ? a.v.token_stride : g.dout.token_stride), partners_left(pass),
-            a.v_head_dim);
-        if constexpr (side == Side::keys) {
-          const int i = thread_index();
-          if (i < partners)
-            store_shared(statistics_at(i), i < partners_left(pass)
-                                               ? statistics_of(g, tile, q_head_of(pass), partner_of(pass) + i)
-                                               : no_statistics());
-        }
-      }
-      commit_copies();
+    /// Of the query that this thread puts into shared memory for a pass, if there is one.
+    KFORMER_DEVICE QueryStatistics load_statistics(const Pass& pass) const {
+      const int i = thread_index(), first = side == Side::queries ? tile.first : pass.partner;
+      return is_there(pass) && i < queries && i < tile.q_len - first
+                 ? statistics_of(g, tile, pass.q_head, first + i)
+                 : no_statistics();
     }
-    KFORMER_DEVICE SharedAddress statistics_at(int partner) const {
-      return shared_statistics + partner * static_cast<int>(sizeof(QueryStatistics));
+    KFORMER_DEVICE void store_statistics(const Pass& pass, const QueryStatistics& statistics) const {
+      if (thread_index() < queries) store_shared(stage_of(pass).statistics_at(thread_index()), statistics);
     }
 
     KFORMER_DEVICE bool pass_partners() {
       copy_own();
-      copy_second(0);
-      copy_first(0);
-      QueryStatistics own[2];
-      if constexpr (side == Side::queries) {
-        KFORMER_DEVICE_UNROLL
-        for (int half = 0; half < 2; ++half)
-          own[half] = row_of(half) < length ? statistics_of(g, tile, head, row_of(half)) : no_statistics();
-      }
+      Pass pass = first_pass();
+      copy_partners(pass);
+      store_statistics(pass, load_statistics(pass));
       const Differentiation differentiate(a);
-      for (int pass = 0; pass < passes; ++pass) {
-        Scores gradient, score;
-        wait_copies<1>();
-        block_barrier();  // second operands are there
-        if constexpr (Tiles::first) multiply(gradient, own_second, partner_second);
+      for (; is_there(pass); pass = after(pass)) {
         wait_copies<0>();
-        block_barrier();  // and the first
-        multiply(score, own_first, partner_first);
-        const int partner = partner_of(pass);
-        const bool hides = last_range.begin > partner || first_range.end < partner + partners;
+        block_barrier();  // these partners are there, and the last ones may go
+        copy_partners(after(pass));
+        const Stage stage = stage_of(pass);
+        Scores gradient, score;
+        if constexpr (Tiles::first) multiply(gradient, own_second, stage.second);
+        multiply(score, own_first, stage.first);
+        const bool hides = some_are_apart(pass.partner);
         // 0 · NaN is not 0.
-        if (hides && any_of_block((Tiles::first && partners_not_finite(partner_first)) ||
-                                  (Tiles::second && partners_not_finite(partner_second))))
-          return false;
-        Factor weight, slope;
-        finish(differentiate, hides, partner, own, score, gradient, weight, slope);
-        if constexpr (Tiles::second) add_product(of_second, weight, partner_second);
-        block_barrier();  // the second operands may go
-        copy_second(pass + 1);
-        if constexpr (Tiles::first) add_product(of_first, slope, partner_first);
-        block_barrier();  // and the first
-        copy_first(pass + 1);
+        if (hides && any_of_block((Tiles::first && partners_not_finite(stage.first)) ||
+                                  (Tiles::second && partners_not_finite(stage.second))))
+          return wait_copies<0>(), false;
+        if (differentiate.caps())
+          finish<true>(differentiate, stage, score, gradient);
+        else
+          finish<false>(differentiate, stage, score, gradient);
+        if (hides) hide_apart(score, gradient, pass.partner);
+        Factor of_weight, of_slope;
+        if constexpr (Tiles::second) pack_factor(of_weight, score);
+        if constexpr (Tiles::first) pack_factor(of_slope, gradient);
+        QueryStatistics next;
+        if constexpr (side == Side::keys) next = load_statistics(after(pass));
+        if constexpr (Tiles::second) add_product(of_second, of_weight, stage.second);
+        if constexpr (Tiles::first) add_product(of_first, of_slope, stage.first);
+        if constexpr (side == Side::keys) store_statistics(after(pass), next);
       }
-      wait_copies<0>();
       return true;
+    }
+
+    /// Whether some row does not meet some of the partners from this one on.
+    KFORMER_DEVICE bool some_are_apart(int partner) const {
+      const int first = opaque(tile.first), last = (first + rows < length ? first + rows : length) - 1;
+      return visible_partners<side>(a, tile, last).begin > partner ||
+             visible_partners<side>(a, tile, first).end < partner + partners;
     }
 
     KFORMER_DEVICE void multiply(Scores& result, SharedAddress own, SharedAddress partner) const {
       clear(result);
-      const int lane = opaque(this->lane);
+      const int lane = opaque_below<32>(this->lane);
       KFORMER_DEVICE_UNROLL
       for (int k = 0; k < features / 16; ++k) {
-        std::uint32_t x[4];
-        load_matrices(x, own + Swizzled<features>::at(16 * warp + lane % 16, 2 * k + lane / 16));
+        std::uint32_t x[row_tiles][4];
+        KFORMER_DEVICE_UNROLL
+        for (int m = 0; m < row_tiles; ++m)
+          load_matrices(x[m], own + Swizzled<features>::at(first_row(m) + lane % 16, 2 * k + lane / 16));
         KFORMER_DEVICE_UNROLL
         for (int n = 0; n < partners / 16; ++n) {
           std::uint32_t y[4];
           load_matrices(
               y, partner + Swizzled<features>::at(16 * n + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
-          multiply_add<type>(result[2 * n], x, y[0], y[1]);
-          multiply_add<type>(result[2 * n + 1], x, y[2], y[3]);
-        }
-      }
-    }
-
-    /// P and dS, as factors of the products that follow; 0 for pairs that do not meet.
-    KFORMER_DEVICE void finish(const Differentiation& differentiate, bool hides, int partner,
-                               const QueryStatistics (&own)[2], Scores& score, Scores& gradient, Factor& weight,
-                               Factor& slope) const {
-      Visible range[2];
-      KFORMER_DEVICE_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        range[half] = visible_partners<side>(a, tile, row_of(half));
-        range[half].begin -= partner, range[half].end -= partner;
-      }
-      KFORMER_DEVICE_UNROLL
-      for (int n = 0; n < partners / 8; ++n) {
-        KFORMER_DEVICE_UNROLL
-        for (int column = 0; column < 2; ++column) {
-          const int at = 8 * n + 2 * (lane % 4) + column;
-          QueryStatistics passing;
-          if constexpr (side == Side::keys) passing = load_shared<QueryStatistics>(statistics_at(at));
           KFORMER_DEVICE_UNROLL
-          for (int half = 0; half < 2; ++half) {
-            const int i = 2 * half + column;
-            PairGradient pair = differentiate(score[n][i], Tiles::first ? gradient[n][i] : 0,
-                                              side == Side::queries ? own[half] : passing);
-            if (hides && (at < range[half].begin || at >= range[half].end)) pair = {0, 0};
-            score[n][i] = pair.weight;
-            gradient[n][i] = pair.slope;
+          for (int m = 0; m < row_tiles; ++m) {
+            multiply_add<type>(result[m][2 * n], x[m], y[0], y[1]);
+            multiply_add<type>(result[m][2 * n + 1], x[m], y[2], y[3]);
           }
         }
+      }
+    }
+
+    /// P and dS in the places of S and dP.
+    template <bool caps>
+    KFORMER_DEVICE void finish(const Differentiation& differentiate, const Stage& stage, Scores& score,
+                               Scores& gradient) const {
+      const auto differentiate_pair = [&](int m, int n, int i, const QueryStatistics& query) {
+        const PairGradient pair =
+            differentiate.template of_pair<caps>(score[m][n][i], Tiles::first ? gradient[m][n][i] : 0, query);
+        score[m][n][i] = pair.weight;
+        gradient[m][n][i] = pair.slope;
+      };
+      if constexpr (side == Side::queries) {
         KFORMER_DEVICE_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          weight[n / 2][n % 2 * 2 + half] = pack<type>(score[n][2 * half], score[n][2 * half + 1]);
-          slope[n / 2][n % 2 * 2 + half] = pack<type>(gradient[n][2 * half], gradient[n][2 * half + 1]);
+        for (int i = 0; i < 2 * row_tiles; ++i) {
+          const auto query =
+              load_shared<QueryStatistics>(stage.statistics_at(first_row(i / 2) + lane / 4 + 8 * (i % 2)));
+          KFORMER_DEVICE_UNROLL
+          for (int j = 0; j < partners / 4; ++j) differentiate_pair(i / 2, j / 2, 2 * (i % 2) + j % 2, query);
+        }
+      } else {
+        KFORMER_DEVICE_UNROLL
+        for (int j = 0; j < partners / 4; ++j) {
+          const auto query =
+              load_shared<QueryStatistics>(stage.statistics_at(8 * (j / 2) + 2 * (lane % 4) + j % 2));
+          KFORMER_DEVICE_UNROLL
+          for (int i = 0; i < 2 * row_tiles; ++i) differentiate_pair(i / 2, j / 2, 2 * (i % 2) + j % 2, query);
+        }
+      }
+    }
+    /// 0 for pairs that do not meet.
+    KFORMER_DEVICE void hide_apart(Scores& weight, Scores& slope, int partner) const {
+      const int row = tile.first + opaque_below<32>(lane) / 4;
+      KFORMER_DEVICE_UNROLL
+      for (int m = 0; m < row_tiles; ++m) {
+        const Visible range[2] = {visible_partners<side>(a, tile, row + first_row(m)),
+                                  visible_partners<side>(a, tile, row + first_row(m) + 8)};
+        hide(weight[m], range, partner, 0);
+        hide(slope[m], range, partner, 0);
+      }
+    }
+
+    KFORMER_DEVICE static void pack_factor(Factor& factor, const Scores& x) {
+      KFORMER_DEVICE_UNROLL
+      for (int m = 0; m < row_tiles; ++m) {
+        KFORMER_DEVICE_UNROLL
+        for (int n = 0; n < partners / 8; ++n) {
+          KFORMER_DEVICE_UNROLL
+          for (int half = 0; half < 2; ++half)
+            factor[m][n / 2][n % 2 * 2 + half] = pack<type>(x[m][n][2 * half], x[m][n][2 * half + 1]);
         }
       }
     }
 
-    KFORMER_DEVICE void add_product(float (&sum)[features / 8][4], const Factor& factor,
-                                    SharedAddress partner) const {
+    KFORMER_DEVICE void add_product(Sums<true>& sum, const Factor& factor, SharedAddress partner) const {
       KFORMER_DEVICE_UNROLL
       for (int k = 0; k < partners / 16; ++k) {
-        const int lane = opaque(this->lane);
+        const int lane = opaque_below<32>(this->lane);
         KFORMER_DEVICE_UNROLL
         for (int n = 0; n < features / 16; ++n) {
           std::uint32_t y[4];
           load_matrices_transposed(y, partner + Swizzled<features>::at(16 * k + lane % 16, 2 * n + lane / 16));
-          multiply_add<type>(sum[2 * n], factor[k], y[0], y[1]);
-          multiply_add<type>(sum[2 * n + 1], factor[k], y[2], y[3]);
+          KFORMER_DEVICE_UNROLL
+          for (int m = 0; m < row_tiles; ++m) {
+            multiply_add<type>(sum[m][2 * n], factor[m][k], y[0], y[1]);
+            multiply_add<type>(sum[m][2 * n + 1], factor[m][k], y[2], y[3]);
+          }
         }
       }
     }
@@ -252,11 +305,14 @@ struct BackwardKernel {
 
     KFORMER_DEVICE void store() const {
       KFORMER_DEVICE_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        if (row_of(half) >= length) continue;
-        const GradientRows to = gradient_rows<side>(g, tile, head, row_of(half));
-        if constexpr (Tiles::first) store_row(to.first, of_first, half, a.head_dim, a.scale);
-        if constexpr (Tiles::second) store_row(to.second, of_second, half, a.v_head_dim, 1);
+      for (int m = 0; m < row_tiles; ++m) {
+        KFORMER_DEVICE_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          if (row_of(m, half) >= length) continue;
+          const GradientRows to = gradient_rows<side>(g, tile, head, row_of(m, half));
+          if constexpr (Tiles::first) store_row(to.first, of_first[m], half, a.head_dim, a.scale);
+          if constexpr (Tiles::second) store_row(to.second, of_second[m], half, a.v_head_dim, 1);
+        }
       }
     }
     KFORMER_DEVICE void store_row(std::uint16_t* to, const float (&sum)[features / 8][4], int half, int present,

@@ -69,14 +69,7 @@ struct ForwardKernel {
       shared_queries = shared_begin();
       shared_keys = Tiles::query_in_registers ? shared_queries : shared_queries + query_bytes;
       shared_values = shared_keys + key_bytes;
-      KFORMER_DEVICE_UNROLL
-      for (int m = 0; m < row_tiles; ++m) {
-        KFORMER_DEVICE_UNROLL
-        for (int n = 0; n < features / 8; ++n) {
-          KFORMER_DEVICE_UNROLL
-          for (int i = 0; i < 4; ++i) result[m][n][i] = 0;
-        }
-      }
+      clear(result);
     }
 
     /// False if something is seen by some queries alone that would spoil the results of others.
@@ -160,14 +153,7 @@ struct ForwardKernel {
     }
 
     KFORMER_DEVICE void multiply_keys(float (&score)[row_tiles][keys / 8][4]) const {
-      KFORMER_DEVICE_UNROLL
-      for (int m = 0; m < row_tiles; ++m) {
-        KFORMER_DEVICE_UNROLL
-        for (int n = 0; n < keys / 8; ++n) {
-          KFORMER_DEVICE_UNROLL
-          for (int i = 0; i < 4; ++i) score[m][n][i] = 0;
-        }
-      }
+      clear(score);
       KFORMER_DEVICE_UNROLL
       for (int k = 0; k < features / 16; ++k) {
         std::uint32_t loaded[row_tiles][4];

@@ -51,22 +51,29 @@ struct PairGradient {
 class Differentiation {
  public:
   KFORMER_DEVICE explicit Differentiation(const AttentionArguments& a)
-      : m_softcap(a.softcap),
-        m_factor(a.softcap > 0 ? a.softcap * log2_e : a.scale * log2_e),
-        m_inner(cap_factor(a)) {}
+      : m_softcap(a.softcap), m_factor(a.softcap > 0 ? cap_factor(a) : a.scale * log2_e) {}
 
+  KFORMER_DEVICE bool caps() const { return m_softcap > 0; }
   KFORMER_DEVICE PairGradient operator()(float product, float weight_gradient, const QueryStatistics& q) const {
+    return caps() ? of_pair<true>(product, weight_gradient, q) : of_pair<false>(product, weight_gradient, q);
+  }
+  /// The same where `caps()` is known: with a branch per pair the compiler would not mix their instructions.
+  template <bool caps>
+  KFORMER_DEVICE PairGradient of_pair(float product, float weight_gradient, const QueryStatistics& q) const {
+    product *= m_factor;
     float derivative = 1;
-    if (m_softcap > 0) {
-      product = hyperbolic_tangent(product * m_inner);
-      derivative = 1 - product * product;
+    if constexpr (caps) {
+      const float capped = hyperbolic_tangent(product);
+      derivative = 1 - capped * capped;
+      product = capped * m_softcap * log2_e;
     }
-    const float weight = exp2_fast(product * m_factor - q.from);
+    const float weight = exp2_fast(product - q.from);
     return {weight, weight * (weight_gradient - q.delta) * derivative};
   }
 
  private:
-  float m_softcap, m_factor, m_inner;
+  float m_softcap;
+  float m_factor;  ///< of the product, in a power of 2 or inside the soft cap
 };
 
 /// The tokens whose gradients a kernel computes. Its blocks own tiles of them, and the others pass by.

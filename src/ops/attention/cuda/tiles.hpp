@@ -19,9 +19,8 @@ struct Swizzled {
   /// The place of a chunk, in bytes from the beginning.
   KFORMER_DEVICE static constexpr SharedAddress at(int row, int chunk) {
     // 64 features fill all banks once; the last 32 of 96 fill half of them, and pairs of rows take turns.
-    const int group = chunk / 8 * 8;
-    const int swizzled = chunks - group >= 8 ? chunk ^ (row & 7) : group + ((chunk - group) ^ (row >> 1 & 3));
-    return static_cast<SharedAddress>(row * row_bytes + swizzled * 16);
+    const bool fills_banks = chunks % 8 == 0 || chunk < chunks / 8 * 8;
+    return static_cast<SharedAddress>(row * row_bytes + (chunk ^ (fills_banks ? row & 7 : row >> 1 & 3)) * 16);
   }
 };
 
@@ -91,19 +90,34 @@ KFORMER_DEVICE Visible visible_keys(const AttentionArguments& a, const QueryTile
   return v;
 }
 
+/// `opaque(x)` where 0 ≤ x < n, which the compiler then still knows.
+template <int n>
+KFORMER_DEVICE int opaque_below(int x) {
+  return static_cast<int>(static_cast<unsigned>(opaque(x)) % n);
+}
+
+/// `f(row, chunk)` for every chunk of this thread's share of rows, without a branch where all shares are equal.
+template <int rows, int features, int threads, class F>
+KFORMER_DEVICE void for_each_chunk(F f) {
+  constexpr int chunks = Swizzled<features>::chunks, count = rows * chunks;
+  const int first = opaque_below<threads>(thread_index());
+  KFORMER_DEVICE_UNROLL
+  for (int begin = 0; begin < count; begin += threads) {
+    const int i = begin + first;
+    if (begin + threads <= count || i < count) f(i / chunks, i % chunks);
+  }
+}
+
 /// Begins to copy rows of `features` numbers; zeros replace rows from `rows_left` on and features from
 /// `present` on.
 template <int rows, int features, int threads>
 KFORMER_DEVICE void copy_rows(SharedAddress to, const std::uint16_t* from, int stride, int rows_left,
                               int present) {
-  constexpr int chunks = Swizzled<features>::chunks;
-  KFORMER_DEVICE_UNROLL
-  for (int i = thread_index(); i < rows * chunks; i += threads) {
-    const int row = i / chunks, chunk = i % chunks;
+  for_each_chunk<rows, features, threads>([&](int row, int chunk) {
     const bool is_there = row < rows_left && chunk * 8 < present;
     copy_async(to + Swizzled<features>::at(row, chunk),
                is_there ? from + static_cast<std::int64_t>(row) * stride + chunk * 8 : from, is_there);
-  }
+  });
 }
 
 /// Whether one of two numbers is infinite or NaN.
@@ -115,13 +129,12 @@ KFORMER_DEVICE bool some_not_finite(std::uint32_t both) {
 /// Whether one of the numbers that this thread copied by `copy_rows` is.
 template <Half type, int rows, int features, int threads>
 KFORMER_DEVICE bool copied_not_finite(SharedAddress rows_begin) {
-  constexpr int chunks = Swizzled<features>::chunks;
   bool found = false;
-  for (int i = thread_index(); i < rows * chunks; i += threads) {
-    const auto chunk = load_shared<Chunk>(rows_begin + Swizzled<features>::at(i / chunks, i % chunks));
+  for_each_chunk<rows, features, threads>([&](int row, int chunk) {
+    const auto numbers = load_shared<Chunk>(rows_begin + Swizzled<features>::at(row, chunk));
     KFORMER_DEVICE_UNROLL
-    for (int j = 0; j < 4; ++j) found = found || some_not_finite<type>(chunk.word[j]);
-  }
+    for (int j = 0; j < 4; ++j) found |= some_not_finite<type>(numbers.word[j]);
+  });
   return found;
 }
 
@@ -132,6 +145,11 @@ KFORMER_DEVICE void clear(float (&x)[n][4]) {
     KFORMER_DEVICE_UNROLL
     for (int i = 0; i < 4; ++i) x[j][i] = 0;
   }
+}
+template <int m, int n>
+KFORMER_DEVICE void clear(float (&x)[m][n][4]) {
+  KFORMER_DEVICE_UNROLL
+  for (int j = 0; j < m; ++j) clear(x[j]);
 }
 
 /// −∞, or `instead`, for keys that are not seen, of scores in the fragments of a warp: `seen` by a thread's two rows of 16,
