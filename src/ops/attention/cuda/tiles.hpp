@@ -80,7 +80,7 @@ std::int64_t most_tiles(const Sequences& s) {
 struct Visible {
   int begin, end;
 };
-KFORMER_DEVICE Visible visible_keys(const AttentionArguments& a, const QueryTile& t, int query) {
+KFORMER_DEVICE Visible visible_keys(const AttentionRules& a, const QueryTile& t, int query) {
   const int diagonal = query + t.kv_len - t.q_len;
   Visible v{0, t.kv_len};
   if (a.causal && diagonal + 1 < v.end) v.end = diagonal + 1;
@@ -91,18 +91,22 @@ KFORMER_DEVICE Visible visible_keys(const AttentionArguments& a, const QueryTile
   return v;
 }
 
+/// Rows of numbers that are stored so.
+template <class Stored, int features>
+using TileOf = Swizzled<features* static_cast<int>(sizeof(Stored)) / 2>;
+
 /// Begins to copy rows of `features` numbers; zeros replace rows from `rows_left` on and features from
 /// `present` on.
-template <int rows, int features, int threads>
-KFORMER_DEVICE void copy_rows(SharedAddress to, const std::uint16_t* from, int stride, int rows_left,
-                              int present) {
-  constexpr int chunks = Swizzled<features>::chunks;
+template <int rows, int features, int threads, class Stored>
+KFORMER_DEVICE void copy_rows(SharedAddress to, const Stored* from, int stride, int rows_left, int present) {
+  using Tile = TileOf<Stored, features>;
+  constexpr int chunks = Tile::chunks, of_chunk = features / chunks;
   KFORMER_DEVICE_UNROLL
   for (int i = thread_index(); i < rows * chunks; i += threads) {
     const int row = i / chunks, chunk = i % chunks;
-    const bool is_there = row < rows_left && chunk * 8 < present;
-    copy_async(to + Swizzled<features>::at(row, chunk),
-               is_there ? from + static_cast<std::int64_t>(row) * stride + chunk * 8 : from, is_there);
+    const bool is_there = row < rows_left && chunk * of_chunk < present;
+    copy_async(to + Tile::at(row, chunk),
+               is_there ? from + static_cast<std::int64_t>(row) * stride + chunk * of_chunk : from, is_there);
   }
 }
 
