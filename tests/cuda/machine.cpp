@@ -2,6 +2,7 @@
 // Checks of the CUDA kernels that need no device: do they fit, where are their tiles, which thread
 // has which element of a matrix.
 #include "ops/common/cuda/machine.hpp"
+#include "ops/common/cuda/tf32_instructions.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -266,6 +267,46 @@ void check_multiply_add() {
 BOOST_AUTO_TEST_CASE(matrix_fragments) {
   check_multiply_add<Half::bf16, bf16>();
   check_multiply_add<Half::f16, f16>();
+}
+
+// The same, "Matrix Fragments for mma.m16n8k8", of .tf32.
+BOOST_AUTO_TEST_CASE(matrix_fragments_of_tf32) {
+  run_warp(0, [](int lane) {
+    const int group = lane >> 2, in_group = lane % 4;
+    std::uint32_t a[4], b[2];
+    float c[4];
+    for (int i = 0; i < 4; ++i) {
+      const Place in_a{i == 0 || i == 2 ? group : group + 8, i < 2 ? in_group : in_group + 4};
+      a[i] = cuda::float_as_bits(static_cast<float>(a_element(in_a.row, in_a.column)));
+      const Place in_c = place_in_c(lane, i);
+      c[i] = static_cast<float>(c_element(in_c.row, in_c.column));
+    }
+    for (int i = 0; i < 2; ++i)
+      b[i] = cuda::float_as_bits(static_cast<float>(b_element(i == 0 ? in_group : in_group + 4, group)));
+    a[0] |= 0x1fff;  // ignored
+    cuda::multiply_add_tf32(c, a, b[0], b[1]);
+    for (int i = 0; i < 4; ++i) {
+      const Place p = place_in_c(lane, i);
+      int sum = c_element(p.row, p.column);
+      for (int k = 0; k < 8; ++k) sum += a_element(p.row, k) * b_element(k, p.column);
+      BOOST_TEST(c[i] == static_cast<float>(sum), "lane " << lane << ", register " << i);
+    }
+  });
+}
+
+// What is added to 1 in turn, and what is added at once.
+BOOST_AUTO_TEST_CASE(tensor_cores_cut_off_what_they_add) {
+  run_warp(0, [](int lane) {
+    const std::uint32_t one = cuda::float_as_bits(1), a[4] = {one, one, one, one};
+    const auto sum_with = [&](float c0, float b) {
+      float c[4] = {c0, c0, c0, c0};
+      cuda::multiply_add_tf32(c, a, lane % 4 == 0 ? cuda::float_as_bits(b) : 0, 0);
+      return c[0];
+    };
+    BOOST_TEST(sum_with(1, 0x1.8p-24f) == 1);  // the nearest float is 1 + 2⁻²³
+    BOOST_TEST(sum_with(-1, -0x1.8p-24f) == -1);
+    BOOST_TEST(sum_with(1, 0x1p-23f) == 1 + 0x1p-23f);
+  });
 }
 
 BOOST_AUTO_TEST_CASE(refused_devices) {

@@ -67,10 +67,10 @@ void check_wrong_starts(
 }
 
 /// Of a kernel of forward.
-template <class Kernel>
+template <class T = bf16, class Kernel>
 void check_wrong_starts_of_forward(const Kernel& kernel) {
   for (const WrongStarts& starts : wrong_starts) {
-    AttentionTensors<bf16> t(case_of_wrong_starts(), Rows::aligned);
+    AttentionTensors<T> t(case_of_wrong_starts(), Rows::aligned);
     check_wrong_starts(kernel, t, t.forward_problem(), starts, {&t.out, &t.lse},
                        {{&t.out, &starts.understood.q}});
   }

@@ -29,6 +29,8 @@ std::string describe(DType dtype, const Shape& s) {
 /// The operands of a shape, and what the references make of them.
 template <class T>
 class Problem {
+  using Stored = std::conditional_t<std::is_same_v<T, float>, float, std::uint16_t>;
+
  public:
   explicit Problem(const Shape& shape)
       : s(shape),
@@ -50,8 +52,8 @@ class Problem {
   Array<T> q, k, v, out, dout, dq, dk, dv;
   Array<float> lse, delta;
 
-  cuda::AttentionArguments arguments() {
-    cuda::AttentionArguments a{};
+  cuda::AttentionArgumentsOf<Stored> arguments() {
+    cuda::AttentionArgumentsOf<Stored> a{};
     a.q = heads(q, s.q_len, s.q_heads), a.out = heads(out, s.q_len, s.q_heads);
     a.k = heads(k, s.kv_len, s.kv_heads), a.v = heads(v, s.kv_len, s.kv_heads);
     a.lse = {lse.data(), s.q_heads * s.q_len, s.q_len, 1};
@@ -108,8 +110,8 @@ class Problem {
  private:
   std::vector<std::int64_t> queries() const { return {s.batch, s.q_len, s.q_heads, s.head_dim}; }
   std::vector<std::int64_t> keys() const { return {s.batch, s.kv_len, s.kv_heads, s.head_dim}; }
-  cuda::HalfHeads heads(const Array<T>& x, std::int64_t length, std::int64_t count) const {
-    return {static_cast<std::uint16_t*>(static_cast<void*>(x.data())), length * count * s.head_dim,
+  cuda::Heads<Stored> heads(const Array<T>& x, std::int64_t length, std::int64_t count) const {
+    return {static_cast<Stored*>(static_cast<void*>(x.data())), length * count * s.head_dim,
             static_cast<int>(count * s.head_dim), static_cast<int>(s.head_dim)};
   }
 };
@@ -165,6 +167,11 @@ template <class T>
 void check_forward_mma(Report& report, const Shape& s) {
   check_forward<T>(report, "attention_forward[cuda_mma]", s, [](Problem<T>& p) {
     cuda::attention_forward({}, half_of<T>, p.arguments(), p.sequences());
+  });
+}
+void check_forward_tf32x3(Report& report, const Shape& s) {
+  check_forward<float>(report, "attention_forward[cuda_tf32x3]", s, [](Problem<float>& p) {
+    cuda::attention_forward_tf32x3({}, p.arguments(), p.sequences());
   });
 }
 template <class T>
@@ -224,6 +231,10 @@ void check_type(Report& report) {
 void check_attention(Report& report) {
   check_type<bf16>(report);
   check_type<f16>(report);
+  for (const std::int64_t head_dim : {32, 64, 96, 128})
+    for (const Shape& s : shapes_of(head_dim)) check_forward_tf32x3(report, s);
+  check_forward_tf32x3(report, {1, 65, 97, 2, 1, 64, {.causal = true, .softcap = 20}});
+  check_forward_tf32x3(report, {1, 40, 2000, 1, 1, 64, {}});  // sums of many terms
 }
 
 }  // namespace kformer::FirstContact

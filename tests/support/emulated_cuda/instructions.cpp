@@ -3,8 +3,10 @@
 #include "ops/common/cuda/instructions.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kformer/core/scalar.hpp"
+#include "ops/common/cuda/tf32_instructions.hpp"
 
 namespace kformer::Impl::cuda {
 
@@ -95,6 +97,45 @@ void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, 
       sum += static_cast<double>(half(of[4 * (row % 8) + k % 8 / 2].a[row / 8 + 2 * (k / 8)], k)) *
              static_cast<double>(half(of[4 * column + k % 8 / 2].b[k / 8], k));
     c[i] = static_cast<float>(sum + static_cast<double>(c[i]));
+  }
+}
+
+namespace {
+
+// The sum of float and products as tensor cores add, at their worst: each term loses what is below 24 digits of the largest,
+// and the sum what a float does not hold (Fasi, Higham, Mikaitis, Pranesh, PeerJ Computer Science 7:e330, 2021).
+float cut_sum(const double (&term)[9]) {
+  double largest = 0, sum = 0;
+  for (const double x : term) {
+    largest = std::fmax(largest, std::fabs(x));
+    sum += x;
+  }
+  if (!std::isfinite(sum) || largest == 0) return static_cast<float>(sum);
+  const double unit = std::ldexp(1.0, std::max(std::ilogb(largest) - 23, -149));
+  sum = 0;
+  for (const double x : term) sum += std::trunc(x / unit) * unit;
+  const float near = static_cast<float>(sum);
+  return std::fabs(static_cast<double>(near)) > std::fabs(sum) ? std::nextafter(near, 0.0f) : near;
+}
+
+}  // namespace
+
+void multiply_add_tf32(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+  struct Registers {
+    std::uint32_t a[4], b[2];
+  };
+  const Registers* of = Block::current().exchange(Registers{{a[0], a[1], a[2], a[3]}, {b0, b1}});
+  const auto value = [](std::uint32_t bits) { return static_cast<double>(bits_as_float(bits & 0xffffe000u)); };
+  // Row r and column k of a stand in register r/8 + 2(k/4) of lane 4(r mod 8) + k mod 4; row k and column n of b in register
+  // k/4 of lane 4n + k mod 4; c as above.
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane() / 4 + 8 * (i / 2), column = 2 * (lane() % 4) + i % 2;
+    double term[9];
+    for (int k = 0; k < 8; ++k)
+      term[k] =
+          value(of[4 * (row % 8) + k % 4].a[row / 8 + 2 * (k / 4)]) * value(of[4 * column + k % 4].b[k / 4]);
+    term[8] = static_cast<double>(c[i]);
+    c[i] = cut_sum(term);
   }
 }
 

@@ -19,17 +19,19 @@ void with_half(Half type, F f) {
     f.template operator()<Half::f16>();
 }
 
-/// A (batch, token, head, feature) array of 16-bit numbers with contiguous features.
-struct HalfHeads {
-  std::uint16_t* data;
+/// A (batch, token, head, feature) array with contiguous features.
+template <class Stored>
+struct Heads {
+  Stored* data;
   std::int64_t batch_stride;
   int token_stride, head_stride;
 
-  KFORMER_DEVICE std::uint16_t* row(int batch, int token, int head) const {
+  KFORMER_DEVICE Stored* row(int batch, int token, int head) const {
     return data + batch * batch_stride + static_cast<std::int64_t>(token) * token_stride +
            static_cast<std::int64_t>(head) * head_stride;
   }
 };
+using HalfHeads = Heads<std::uint16_t>;
 
 /// A (batch, head, query) array of floats.
 struct HeadRows {
@@ -41,15 +43,21 @@ struct HeadRows {
   }
 };
 
-struct AttentionArguments {
-  HalfHeads q, k, v, out;
+/// What does not depend on how numbers are stored.
+struct AttentionRules {
   HeadRows lse;
   int q_heads, group;        ///< query heads, and how many of them share a key head
-  int head_dim, v_head_dim;  ///< multiples of 8
+  int head_dim, v_head_dim;  ///< multiples of 16 bytes
   float scale, softcap;
   int window;  ///< 0 for none
   bool causal;
 };
+
+template <class Stored>
+struct AttentionArgumentsOf : AttentionRules {
+  Heads<Stored> q, k, v, out;
+};
+using AttentionArguments = AttentionArgumentsOf<std::uint16_t>;
 
 /// All batches alike, or the sequences packed in one: `q_starts` and `kv_starts` are read on the device.
 struct Sequences {
@@ -69,6 +77,9 @@ struct Partials {
 
 /// \throws std::runtime_error if CUDA refuses the launch
 void attention_forward(Stream stream, Half type, const AttentionArguments& a, const Sequences& sequences);
+
+/// The same of floats, whose products are sums of products in TF32.
+void attention_forward_tf32x3(Stream stream, const AttentionArgumentsOf<float>& a, const Sequences& sequences);
 
 /// Rows that decoding can give to a block: queries times heads of a group.
 inline constexpr int decode_rows[] = {16, 64};

@@ -65,7 +65,7 @@ KFORMER_DEVICE_CALL void decode_exactly(const AttentionArguments& a, const Seque
     Visible v = visible_keys(a, part.tile, part.query(r));
     if (v.begin < part.begin) v.begin = part.begin;
     if (v.end > part.end) v.end = part.end;
-    const auto row = attend_row<type, features>(a, part.tile, part.query(r), part.head(r), v);
+    const auto row = attend_row<Halves<type>, features>(a, part.tile, part.query(r), part.head(r), v);
     const PartialRow to = partial_row(partials, a, s, part, r);
     KFORMER_DEVICE_UNROLL
     for (int n = 0; n < features / 32; ++n)

@@ -14,19 +14,23 @@
 
 namespace kformer::Impl::cuda {
 
-inline constexpr int most_features = 256;
+inline constexpr int most_features = 256, most_float_features = 128;
 /// Lengths, strides of tokens and numbers of tiles are 32-bit numbers in kernels.
 inline constexpr std::int64_t most_length = std::int64_t(1) << 30;
+
+/// The elements of 16 bytes.
+constexpr std::int64_t chunk_elements(DType dtype) { return 16 / static_cast<std::int64_t>(size_of(dtype)); }
 
 /// Empty if the kernels can read the array 16 bytes at a time, otherwise the reason.
 inline std::string chunk_refusal(const char* role, const TensorRef& x) {
   const auto refuse = [&](const std::string& why) { return role + (' ' + why); };
+  const std::int64_t chunk = chunk_elements(x.dtype);
   if (reinterpret_cast<std::uintptr_t>(x.data) % 16 != 0) return refuse("is not aligned to 16 bytes");
   for (int r = 0; r < 3; ++r) {
     if (x.extent[r] <= 1) continue;
-    if (x.stride[r] % 8 != 0)
+    if (x.stride[r] % chunk != 0)
       return refuse("has a stride of " + std::to_string(x.stride[r]) +
-                    " elements, which is not a multiple of 8");
+                    " elements, which is not a multiple of " + std::to_string(chunk));
     if (r > 0 && x.stride[r] > most_length) return refuse("has a stride that exceeds 32 bits");
   }
   return {};
@@ -41,20 +45,18 @@ std::string first_refusal(std::initializer_list<std::pair<const char*, const Ten
   return {};
 }
 
-/// The common refusals of both directions.
+/// The common refusals of all kernels on tensor cores.
+/// \param most  features
 template <class Problem>
-std::string tensor_core_refusal(const Problem& p) {
+std::string operand_refusal(const Problem& p, std::int64_t most) {
   const AttentionExtraRefs& x = p.extras;
-  if (p.q.dtype != DType::bf16 && p.q.dtype != DType::f16)
-    return std::string("operands are stored as ") + to_string(p.q.dtype) +
-           ", but it supports only bf16 and f16";
-  if (p.options.compute == Precision::full)
-    return "it rounds attention weights to 16 bits, but compute = full was requested";
   if (x.bias.present() || x.alibi_slopes.present() || x.sinks.present() || x.block_mask.present())
     return "it does not support bias, ALiBi slopes, sinks or block masks";
+  const std::int64_t chunk = chunk_elements(p.q.dtype);
   for (const std::int64_t d : {p.q.extent[3], p.v.extent[3]})
-    if (d < 8 || d > most_features || d % 8 != 0)
-      return "head_dim " + std::to_string(d) + " is not a multiple of 8 from 8 to 256";
+    if (d < chunk || d > most || d % chunk != 0)
+      return "head_dim " + std::to_string(d) + " is not a multiple of " + std::to_string(chunk) + " from " +
+             std::to_string(chunk) + " to " + std::to_string(most);
   if (!(attention_scale(p.options, p.q.extent[3]) > 0)) return "the scale is not positive";
   if (p.q.extent[1] > most_length || p.k.extent[1] > most_length ||
       p.q.extent[0] * p.q.extent[1] * p.q.extent[2] > most_length)
@@ -62,23 +64,49 @@ std::string tensor_core_refusal(const Problem& p) {
   return first_refusal({{"q", &p.q}, {"k", &p.k}, {"v", &p.v}, {"out", &p.out}}, chunk_refusal);
 }
 
-/// The common refusals of forward kernels.
+/// Empty if operands are stored as one of the types, else a sentence.
+inline std::string storage_refusal(DType stored, std::initializer_list<DType> supported) {
+  std::string names;
+  for (const DType type : supported) {
+    if (stored == type) return {};
+    names += (names.empty() ? "" : " and ") + std::string(to_string(type));
+  }
+  return std::string("operands are stored as ") + to_string(stored) + ", but it supports only " + names;
+}
+
+/// The common refusals of both directions.
+template <class Problem>
+std::string tensor_core_refusal(const Problem& p) {
+  if (std::string why = storage_refusal(p.q.dtype, {DType::bf16, DType::f16}); !why.empty()) return why;
+  if (p.options.compute == Precision::full)
+    return "it rounds attention weights to 16 bits, but compute = full was requested";
+  return operand_refusal(p, most_features);
+}
+
+inline std::string batch_refusal(const AttentionForward& p) {
+  return p.options.batch_invariant
+             ? "whether a query has the same bits in every batch has not been tested, but "
+               "batch_invariant was requested"
+             : "";
+}
+/// The common refusals of forward kernels for 16-bit operands.
 inline std::string forward_refusal(const AttentionForward& p) {
-  if (p.options.batch_invariant)
-    return "whether a query has the same bits in every batch has not been tested, but batch_invariant was "
-           "requested";
+  if (std::string why = batch_refusal(p); !why.empty()) return why;
   return tensor_core_refusal(p);
 }
 
-inline HalfHeads half_heads(const TensorRef& x) {
-  return {static_cast<std::uint16_t*>(x.data), x.stride[0], static_cast<int>(x.stride[1]),
+template <class Stored>
+Heads<Stored> heads_of(const TensorRef& x) {
+  return {static_cast<Stored*>(x.data), x.stride[0], static_cast<int>(x.stride[1]),
           static_cast<int>(x.stride[2])};
 }
+inline HalfHeads half_heads(const TensorRef& x) { return heads_of<std::uint16_t>(x); }
 
-template <class Problem>
-AttentionArguments attention_arguments(const Problem& p) {
-  AttentionArguments a{};
-  a.q = half_heads(p.q), a.k = half_heads(p.k), a.v = half_heads(p.v), a.out = half_heads(p.out);
+template <class Stored = std::uint16_t, class Problem>
+AttentionArgumentsOf<Stored> attention_arguments(const Problem& p) {
+  AttentionArgumentsOf<Stored> a{};
+  a.q = heads_of<Stored>(p.q), a.k = heads_of<Stored>(p.k), a.v = heads_of<Stored>(p.v);
+  a.out = heads_of<Stored>(p.out);
   a.lse = {static_cast<float*>(p.lse.data), p.lse.stride[0], p.lse.stride[1], p.lse.stride[2]};
   a.q_heads = static_cast<int>(p.q.extent[2]);
   a.group = p.k.extent[2] > 0 ? static_cast<int>(p.q.extent[2] / p.k.extent[2]) : 1;
@@ -116,6 +144,27 @@ struct ForwardEntry {
     announced("kformer::attention_forward[cuda_mma]", exec, [&] {
       attention_forward(Device<Exec>::stream(exec), half_of(p.q.dtype), attention_arguments(p),
                         sequences_of(p));
+    });
+  }
+};
+
+/// The same of floats.
+template <class Exec>
+struct FloatForwardEntry {
+  using P = AttentionForward;
+  static constexpr Kernel<P, Exec> entry() { return {"cuda_tf32x3", reject, no_workspace<P>, run}; }
+
+  static std::string reject(const P& p) {
+    if (std::string why = batch_refusal(p); !why.empty()) return why;
+    if (std::string why = storage_refusal(p.q.dtype, {DType::f32}); !why.empty()) return why;
+    if (p.options.compute == Precision::full)
+      return "it multiplies floats as two numbers of 11 digits each, but compute = full was requested";
+    if (std::string why = operand_refusal(p, most_float_features); !why.empty()) return why;
+    return capability_refusal(80, Device<Exec>::capability());
+  }
+  static void run(const Exec& exec, const P& p, const Workspace&) {
+    announced("kformer::attention_forward[cuda_tf32x3]", exec, [&] {
+      attention_forward_tf32x3(Device<Exec>::stream(exec), attention_arguments<float>(p), sequences_of(p));
     });
   }
 };
@@ -319,7 +368,8 @@ struct DeviceEntries<AttentionForward, Kokkos::Cuda> {
 #if defined(KFORMER_ENABLE_HOPPER)
                                   cuda::WarpgroupForwardEntry<Kokkos::Cuda>::entry(),
 #endif
-                                  cuda::ForwardEntry<Kokkos::Cuda>::entry()};
+                                  cuda::ForwardEntry<Kokkos::Cuda>::entry(),
+                                  cuda::FloatForwardEntry<Kokkos::Cuda>::entry()};
 };
 template <>
 struct DeviceEntries<AttentionBackward, Kokkos::Cuda> {

@@ -10,11 +10,26 @@
 
 namespace kformer::Impl::cuda {
 
-/// Product of a query and a key.
+/// How 16-bit numbers are stored.
 template <Half type>
-KFORMER_DEVICE float product_of(const AttentionArguments& a, const std::uint16_t* q, const std::uint16_t* k) {
+struct Halves {
+  using Stored = std::uint16_t;
+  KFORMER_DEVICE static float read(Stored x) { return unpack<type>(x); }
+  KFORMER_DEVICE static Stored stored(float x) { return static_cast<Stored>(pack<type>(x, 0)); }
+};
+struct Floats {
+  using Stored = float;
+  KFORMER_DEVICE static float read(Stored x) { return x; }
+  KFORMER_DEVICE static Stored stored(float x) { return x; }
+};
+template <class Numbers>
+using ArgumentsOf = AttentionArgumentsOf<typename Numbers::Stored>;
+
+/// Product of a query and a key.
+template <class Numbers, class Stored>
+KFORMER_DEVICE float product_of(const AttentionRules& a, const Stored* q, const Stored* k) {
   float sum = 0;
-  for (int i = 0; i < a.head_dim; ++i) sum += unpack<type>(q[i]) * unpack<type>(k[i]);
+  for (int i = 0; i < a.head_dim; ++i) sum += Numbers::read(q[i]) * Numbers::read(k[i]);
   return sum;
 }
 
@@ -25,15 +40,16 @@ struct ExactRow {
   float result[features / 32];
 };
 
-template <Half type, int features>
-KFORMER_DEVICE ExactRow<features> attend_row(const AttentionArguments& a, const QueryTile& tile, int query,
+template <class Numbers, int features>
+KFORMER_DEVICE ExactRow<features> attend_row(const ArgumentsOf<Numbers>& a, const QueryTile& tile, int query,
                                              int head, const Visible& v) {
   const int lane = thread_index() % 32;
   const float factor = exponent_factor(a);
-  const std::uint16_t* q = a.q.row(tile.batch, tile.q_begin + query, head);
+  const auto* q = a.q.row(tile.batch, tile.q_begin + query, head);
   const auto score = [&](int j) {
-    return j < v.end ? capped(a, product_of<type>(a, q, a.k.row(tile.batch, tile.kv_begin + j, head / a.group)))
-                     : -infinity();
+    return j < v.end
+               ? capped(a, product_of<Numbers>(a, q, a.k.row(tile.batch, tile.kv_begin + j, head / a.group)))
+               : -infinity();
   };
   float highest = -infinity();
   for (int j = v.begin; j < v.end; j += 32) highest = largest(highest, score(j + lane));
@@ -46,29 +62,28 @@ KFORMER_DEVICE ExactRow<features> attend_row(const AttentionArguments& a, const 
     for (int j = 0; j < 32; ++j) {
       const float weight = bits_as_float(shuffle(float_as_bits(mine), j));
       if (first + j >= v.end) continue;
-      const std::uint16_t* value = a.v.row(tile.batch, tile.kv_begin + first + j, head / a.group);
+      const auto* value = a.v.row(tile.batch, tile.kv_begin + first + j, head / a.group);
       KFORMER_DEVICE_UNROLL
       for (int n = 0; n < features / 32; ++n)
-        if (n * 32 + lane < a.v_head_dim) row.result[n] += weight * unpack<type>(value[n * 32 + lane]);
+        if (n * 32 + lane < a.v_head_dim) row.result[n] += weight * Numbers::read(value[n * 32 + lane]);
     }
   }
   for (int lanes = 16; lanes > 0; lanes /= 2) row.part.sum += shuffle_xor(row.part.sum, lanes);
   return row;
 }
 
-template <Half type, int features>
-KFORMER_DEVICE_CALL void attend_exactly(const AttentionArguments& a, const QueryTile& tile, int head,
+template <class Numbers, int features>
+KFORMER_DEVICE_CALL void attend_exactly(const ArgumentsOf<Numbers>& a, const QueryTile& tile, int head,
                                         int queries, int warps) {
   const int lane = thread_index() % 32;
   for (int query = tile.first + thread_index() / 32; query < tile.first + queries && query < tile.q_len;
        query += warps) {
-    const auto row = attend_row<type, features>(a, tile, query, head, visible_keys(a, tile, query));
-    std::uint16_t* out = a.out.row(tile.batch, tile.q_begin + query, head);
+    const auto row = attend_row<Numbers, features>(a, tile, query, head, visible_keys(a, tile, query));
+    auto* out = a.out.row(tile.batch, tile.q_begin + query, head);
     const float sum = row.part.sum, inverse = sum == 0 ? 0 : 1 / sum;
     KFORMER_DEVICE_UNROLL
     for (int n = 0; n < features / 32; ++n)
-      if (n * 32 + lane < a.v_head_dim)
-        out[n * 32 + lane] = static_cast<std::uint16_t>(pack<type>(row.result[n] * inverse, 0));
+      if (n * 32 + lane < a.v_head_dim) out[n * 32 + lane] = Numbers::stored(row.result[n] * inverse);
     if (lane == 0)
       a.lse.at(tile.batch, head, tile.q_begin + query) =
           sum == 0 ? -infinity() : row.part.power * ln_2 + natural_log(sum);

@@ -44,7 +44,7 @@ struct ForwardKernel {
     const int head = block_index() % a.q_heads;
     const QueryTile tile = find_tile<queries>(sequences, block_index() / a.q_heads);
     if (tile.q_len == 0) return;
-    if (!Block(*this, tile, head).run()) attend_exactly<type, features>(a, tile, head, queries, warps);
+    if (!Block(*this, tile, head).run()) attend_exactly<Halves<type>, features>(a, tile, head, queries, warps);
   }
 
  private:

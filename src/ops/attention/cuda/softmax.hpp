@@ -33,19 +33,19 @@ KFORMER_DEVICE float hyperbolic_tangent(float x) {
 
 /// What a product of query and key is multiplied with before 2 is raised to it, after the soft cap if there is
 /// one.
-KFORMER_DEVICE float exponent_factor(const AttentionArguments& a) {
+KFORMER_DEVICE float exponent_factor(const AttentionRules& a) {
   return a.softcap > 0 ? log2_e : a.scale * log2_e;
 }
 /// What it is multiplied with inside the soft cap.
-KFORMER_DEVICE float cap_factor(const AttentionArguments& a) { return a.softcap > 0 ? a.scale / a.softcap : 0; }
-KFORMER_DEVICE float capped(const AttentionArguments& a, float product) {
+KFORMER_DEVICE float cap_factor(const AttentionRules& a) { return a.softcap > 0 ? a.scale / a.softcap : 0; }
+KFORMER_DEVICE float capped(const AttentionRules& a, float product) {
   return a.softcap > 0 ? a.softcap * hyperbolic_tangent(product * cap_factor(a)) : product;
 }
 
 template <int row_tiles>
 class Softmax {
  public:
-  KFORMER_DEVICE explicit Softmax(const AttentionArguments& a) : m_arguments(a), m_factor(exponent_factor(a)) {
+  KFORMER_DEVICE explicit Softmax(const AttentionRules& a) : m_arguments(a), m_factor(exponent_factor(a)) {
     KFORMER_DEVICE_UNROLL
     for (int m = 0; m < row_tiles; ++m) {
       KFORMER_DEVICE_UNROLL
@@ -69,11 +69,9 @@ class Softmax {
     }
   }
 
-  /// Weights of scores, as far as is known, for the product with values; what was summed before is scaled to
-  /// them.
-  template <Half type, int columns, int features>
-  KFORMER_DEVICE void pass(int m, float (&score)[columns][4], std::uint32_t (&weight)[columns / 2][4],
-                           float (&result)[features][4]) {
+  /// Weights in the place of scores, as far as is known; what was summed before is scaled to them.
+  template <int columns, int features>
+  KFORMER_DEVICE void weigh(int m, float (&score)[columns][4], float (&result)[features][4]) {
     KFORMER_DEVICE_UNROLL
     for (int half = 0; half < 2; ++half) {
       float highest = m_highest[m][half];
@@ -102,6 +100,13 @@ class Softmax {
         result[n][2 * half + 1] *= correction;
       }
     }
+  }
+
+  /// The same, rounded for the product with values.
+  template <Half type, int columns, int features>
+  KFORMER_DEVICE void pass(int m, float (&score)[columns][4], std::uint32_t (&weight)[columns / 2][4],
+                           float (&result)[features][4]) {
+    weigh(m, score, result);
     KFORMER_DEVICE_UNROLL
     for (int k = 0; k < columns / 2; ++k) {
       weight[k][0] = pack<type>(score[2 * k][0], score[2 * k][1]);
@@ -136,7 +141,7 @@ class Softmax {
   }
 
  private:
-  const AttentionArguments& m_arguments;
+  const AttentionRules& m_arguments;
   float m_factor;
   float m_highest[row_tiles][2], m_sum[row_tiles][2];
 };

@@ -79,7 +79,7 @@ std::int64_t most_tiles(const Sequences& s) {
 struct Visible {
   int begin, end;
 };
-KFORMER_DEVICE Visible visible_keys(const AttentionArguments& a, const QueryTile& t, int query) {
+KFORMER_DEVICE Visible visible_keys(const AttentionRules& a, const QueryTile& t, int query) {
   const int diagonal = query + t.kv_len - t.q_len;
   Visible v{0, t.kv_len};
   if (a.causal && diagonal + 1 < v.end) v.end = diagonal + 1;
@@ -96,10 +96,14 @@ KFORMER_DEVICE int opaque_below(int x) {
   return static_cast<int>(static_cast<unsigned>(opaque(x)) % n);
 }
 
-/// `f(row, chunk)` for every chunk of this thread's share of rows, without a branch where all shares are equal.
-template <int rows, int features, int threads, class F>
+/// Rows of numbers that are stored so.
+template <class Stored, int features>
+using TileOf = Swizzled<features* static_cast<int>(sizeof(Stored)) / 2>;
+
+/// `f(row, chunk)` for every chunk of this thread's share of the rows of a tile, without a branch where all shares are equal.
+template <int rows, class Tile, int threads, class F>
 KFORMER_DEVICE void for_each_chunk(F f) {
-  constexpr int chunks = Swizzled<features>::chunks, count = rows * chunks;
+  constexpr int chunks = Tile::chunks, count = rows * chunks;
   const int first = opaque_below<threads>(thread_index());
   KFORMER_DEVICE_UNROLL
   for (int begin = 0; begin < count; begin += threads) {
@@ -110,13 +114,14 @@ KFORMER_DEVICE void for_each_chunk(F f) {
 
 /// Begins to copy rows of `features` numbers; zeros replace rows from `rows_left` on and features from
 /// `present` on.
-template <int rows, int features, int threads>
-KFORMER_DEVICE void copy_rows(SharedAddress to, const std::uint16_t* from, int stride, int rows_left,
-                              int present) {
-  for_each_chunk<rows, features, threads>([&](int row, int chunk) {
-    const bool is_there = row < rows_left && chunk * 8 < present;
-    copy_async(to + Swizzled<features>::at(row, chunk),
-               is_there ? from + static_cast<std::int64_t>(row) * stride + chunk * 8 : from, is_there);
+template <int rows, int features, int threads, class Stored>
+KFORMER_DEVICE void copy_rows(SharedAddress to, const Stored* from, int stride, int rows_left, int present) {
+  using Tile = TileOf<Stored, features>;
+  constexpr int of_chunk = features / Tile::chunks;
+  for_each_chunk<rows, Tile, threads>([&](int row, int chunk) {
+    const bool is_there = row < rows_left && chunk * of_chunk < present;
+    copy_async(to + Tile::at(row, chunk),
+               is_there ? from + static_cast<std::int64_t>(row) * stride + chunk * of_chunk : from, is_there);
   });
 }
 
@@ -130,7 +135,7 @@ KFORMER_DEVICE bool some_not_finite(std::uint32_t both) {
 template <Half type, int rows, int features, int threads>
 KFORMER_DEVICE bool copied_not_finite(SharedAddress rows_begin) {
   bool found = false;
-  for_each_chunk<rows, features, threads>([&](int row, int chunk) {
+  for_each_chunk<rows, Swizzled<features>, threads>([&](int row, int chunk) {
     const auto numbers = load_shared<Chunk>(rows_begin + Swizzled<features>::at(row, chunk));
     KFORMER_DEVICE_UNROLL
     for (int j = 0; j < 4; ++j) found |= some_not_finite<type>(numbers.word[j]);

@@ -260,7 +260,7 @@ struct ForwardKernel {
     KFORMER_DEVICE void pack_weights() { pack_factor<type>(weight, score); }
 
     KFORMER_DEVICE void attend_rows_exactly() const {
-      attend_exactly<type, features>(a, exact_tile(work.tile), work.head, exact_rows(), warps);
+      attend_exactly<Halves<type>, features>(a, exact_tile(work.tile), work.head, exact_rows(), warps);
     }
 
     KFORMER_DEVICE void store() const {
