@@ -16,6 +16,7 @@ from .heading import add_heading, constant_facts, model_facts
 from .plots import RC
 from .reader import Groups, ResultFileError
 from .style import BLOCK_COLOURS, GREY, IMPL_COLOURS
+from .tables import bytes_in_space
 
 CLASSES = ("weights", "gradients", "optimizer", "kv_cache", "activations", "workspace", "communication", "io")
 _MOST_CASES = 100
@@ -55,7 +56,8 @@ def _facts(frame: pd.DataFrame) -> list[str]:
 
 
 def draw_plan(axes: Axes, frame: pd.DataFrame) -> None:
-    """A bar for each case: the peaks of the classes, the peak of all together, and the memory that is available."""
+    """A bar for each case: the peaks of the classes, the peak of all together, what of it lies in the memory of the execution
+    space, where that differs, and how much of that memory is available."""
     positions = np.arange(len(frame))
     left = np.zeros(len(frame))
     for name, colour in zip(CLASSES, BLOCK_COLOURS):
@@ -68,6 +70,9 @@ def draw_plan(axes: Axes, frame: pd.DataFrame) -> None:
     # Classes do not reach their peaks at one moment.
     total = frame["predicted_bytes"].to_numpy(dtype=float) / 2**30
     axes.plot(total, positions, "|", color="black", ms=13, mew=2, label="all together")
+    in_space = bytes_in_space(frame).to_numpy() / 2**30
+    if (apart := in_space < total).any():
+        axes.plot(in_space[apart], positions[apart], "|", color=GREY, ms=13, mew=2, label="in device memory")
     available = frame["available_bytes"].to_numpy(dtype=float) / 2**30
     limited = np.isfinite(available)
     if limited.any():
