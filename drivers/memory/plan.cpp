@@ -9,7 +9,6 @@
 #include "app/command_line.hpp"
 #include "app/memory/scratch.hpp"
 #include "app/say.hpp"
-#include "app/where_stored.hpp"
 #include "measure/memory_available.hpp"
 #include "memory/advice.hpp"
 #include "memory/grid_report.hpp"
@@ -55,7 +54,7 @@ Table& declare_cases(ResultFile& file) {
             .type = u64,
             .units = "byte",
             .long_name = "the same in the memory of the execution space, which alone has available_bytes",
-            .when = where_stored});
+            .when = scratch_column().when});  // which files of earlier programs lack, too
   t.column(scratch_column());
   t.column({"available_bytes", f64, "byte", "available bytes; NaN if the system does not report them"});
   t.column(

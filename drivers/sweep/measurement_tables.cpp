@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "app/memory/scratch.hpp"
-#include "app/where_stored.hpp"
 #include "sweep/noise.hpp"
 
 namespace kformer::drivers {
@@ -83,6 +82,9 @@ RecordTable<KernelRow> declare_kernels(ResultFile& file) {
            {finite({"time_min", f64, "s", "of the shortest launch"}), &KernelRow::shortest},
            {finite({"time_max", f64, "s", "of the longest launch"}), &KernelRow::longest}}};
 }
+
+// Files of earlier programs lack it.
+constexpr const char* where_stored = "in files of programs that store it";
 
 Column core_wait_column(const std::string& subject) {
   return {.name = "core_wait_share",

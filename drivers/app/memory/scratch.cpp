@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <map>
 
-#include "app/where_stored.hpp"
 #include "kformer/core/error.hpp"
 #include "kformer/memory/booked_scratch.hpp"
 #include "kformer/memory/format_bytes.hpp"
@@ -76,7 +75,7 @@ Column scratch_column() {
           .units = "byte",
           .long_name =
               "scratch memory of kernels on the host, reserved for a whole run, in no peak and no forecast",
-          .when = where_stored};
+          .when = "in files of programs that store it"};
 }
 
 std::string scratch_text(std::size_t bytes) {
