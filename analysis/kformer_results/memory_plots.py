@@ -25,6 +25,8 @@ _FACTS = {
     "execution_space": "{}", "op": "{}", "dtype": "{}", "weights": "weights {}", "batch": "batch {}", "context": "context {}",
     "prefill_chunk": "chunk {}",
 }  # fmt: skip
+# Weights of the dtype and no chunks go without saying.
+_USUAL = {"weights": "same", "prefill_chunk": 0}
 
 
 def save_memory_plot(groups: Groups, out: str | Path) -> list[Path]:
@@ -48,9 +50,8 @@ def save_memory_plot(groups: Groups, out: str | Path) -> list[Path]:
 
 
 def _facts(frame: pd.DataFrame) -> list[str]:
-    """What the cases have in common; weights of the dtype and no chunks go without saying."""
-    usual = {"weights": "same", "prefill_chunk": 0}
-    facts = constant_facts(frame, {name: text for name, text in _FACTS.items() if (frame[name] != usual.get(name)).any()})
+    """What the cases have in common, but what goes without saying."""
+    facts = constant_facts(frame, {name: text for name, text in _FACTS.items() if (frame[name] != _USUAL.get(name)).any()})
     available = frame["available_bytes"].dropna().unique()
     return facts + ([f"{available[0] / 2**30:.4g} GiB available"] if len(available) == 1 else [])
 
@@ -96,10 +97,13 @@ def draw_plan(axes: Axes, frame: pd.DataFrame) -> None:
 
 
 def labels(frame: pd.DataFrame) -> list[str]:
-    """What tells the cases apart, and always the policy of training or the cache of generation."""
-    parts = [[text.format(value) for value in frame[name]] for name, text in _FACTS.items() if frame[name].nunique() > 1]
+    """What tells the cases apart, and always the policy of training or the cache of generation; not what goes without saying."""
+    parts = [
+        ["" if value == _USUAL.get(name) else text.format(value) for value in frame[name]]
+        for name, text in _FACTS.items() if frame[name].nunique() > 1
+    ]  # fmt: skip
     parts.append([
         recompute if op == "train" else cache
         for op, recompute, cache in zip(frame["op"], frame["recompute"], frame["kv_cache"])
     ])  # fmt: skip
-    return [" ".join(words) for words in zip(*parts)]
+    return [", ".join(filter(None, words)) for words in zip(*parts)]

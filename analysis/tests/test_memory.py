@@ -71,7 +71,13 @@ class Memory(WithFile, WithPlots, WithMain):
         frame = self.frame(plan(op=["train", "generate", "train"], batch=[1, 2, 2]))
         self.assertEqual(
             memory_plots.labels(frame),
-            ["train batch 1 none", "generate batch 2 contiguous", "train batch 2 nested"],
+            ["train, batch 1, none", "generate, batch 2, contiguous", "train, batch 2, nested"],
+        )
+
+    def test_labels_have_nothing_that_goes_without_saying(self):
+        frame = self.frame(plan(op=["generate", "generate", "train"], weights=["same", "q8_0", "same"], prefill_chunk=[512, 512, 0]))
+        self.assertEqual(
+            memory_plots.labels(frame), ["generate, chunk 512, contiguous", "generate, weights q8_0, chunk 512, contiguous", "train, nested"]
         )
 
     def test_the_command_line_draws(self):

@@ -104,6 +104,13 @@ class Train(WithFile, WithPlots, WithMain):
         axes = self.axes()
         train_plots.draw_waits(axes, groups)
         np.testing.assert_array_equal(axes.lines[0].get_xydata(), [[4, 0.25], [8, 0.5]])
+        self.assertLess(axes.get_xlim()[0], 0)  # the steps, as in the other panels
+        self.assertGreater(axes.get_xlim()[1], STEPS - 1)
+
+    def test_steps_are_whole_numbers(self):
+        axes = self.axes()
+        train_plots.draw_learning_rate(axes, self.groups({"steps": ("step", {"learning_rate": [0.5, 0.25, 0.125]})}))
+        self.assertTrue(all(tick == round(tick) for tick in axes.get_xticks()), axes.get_xticks())
 
     def test_the_profile_has_the_longest_regions_first(self):
         paths = ["forward", "forward/down", "backward", *[f"backward/{k}" for k in range(20)]]
