@@ -3,6 +3,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import matplotlib.axes
 import numpy as np
@@ -110,9 +111,10 @@ def _group(tile: Tile, blocks: Sequence[str]) -> str:
 
 def _write(text: Text, path: tuple[str, ...], width: float) -> None:
     """The last two names if they are no wider than so many inches, else the last, or its beginning."""
+    figure: Any = text.get_figure()
     for names in (path[-2:], path[-1:]):
         text.set_text("/".join(names).replace("kformer::", ""))
-        wide = text.get_window_extent().width / text.get_figure().dpi
+        wide = text.get_window_extent().width / figure.dpi
         if wide <= width:
             return
     name = text.get_text()
