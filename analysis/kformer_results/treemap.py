@@ -100,7 +100,7 @@ def draw_treemap(
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
     axes.axis("off")
-    axes.set_title(title, parse_math=False)
+    axes.set_title(title, loc="left", parse_math=False)
     axes.set_title(which, loc="right", fontsize=9.5, fontweight="normal", color=GREY, parse_math=False)
 
 
