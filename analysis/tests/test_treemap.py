@@ -73,6 +73,7 @@ class Treemap(WithFile, WithPlots):
         root = Node("", 1.0, [Node("large", 0.995), Node("small", 0.005)])
         draw_treemap(axes, root, "title")
         self.assertEqual([text.get_text() for text in axes.texts], ["large\n99.5 %"])
+        self.assertEqual((axes.get_title("left"), axes.get_title("center")), ("title", ""))  # room for which case it is
         self.assertEqual(len(axes.patches), 2)
 
     def test_names_are_as_light_as_their_tile_is_dark(self):
