@@ -165,7 +165,8 @@ def draw_learning_rate(axes: Axes, groups: Groups) -> None:
 def draw_norm(axes: Axes, groups: Groups) -> None:
     """Gradient norm of each step, and the steps that were skipped."""
     steps = groups["steps"]
-    axes.semilogy(steps["step"], steps["gradient_norm"], color=_LINE, lw=0.9)
+    axes.plot(steps["step"], steps["gradient_norm"], color=_LINE, lw=0.9, marker=".", ms=3)
+    axes.set_yscale("log", nonpositive="mask")  # without rewards there are no gradients
     skipped = np.asarray(steps["step"])[np.asarray(steps["skipped"]) == "yes"]
     finite = np.asarray(steps["gradient_norm"])[np.isfinite(steps["gradient_norm"]) & (steps["gradient_norm"] > 0)]
     if len(finite):

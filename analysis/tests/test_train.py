@@ -86,6 +86,12 @@ class Train(WithFile, WithPlots, WithMain):
         train_plots.draw_norm(axes, self.groups())
         self.assertEqual(self.lines(axes)["skipped"][:, 0].tolist(), [9])
 
+    def test_gradients_of_nothing_leave_a_gap(self):
+        axes = self.axes()
+        train_plots.draw_norm(axes, self.groups({"steps": ("step", {**TRAINED["steps"][1], "gradient_norm": [1.0, 0.0] * (STEPS // 2)})}))
+        self.assertFalse(np.isfinite(axes.transData.transform([(1, 0.0)])[0, 1]))
+        self.assertEqual(axes.lines[0].get_marker(), ".")  # of a step between gaps
+
     def test_speed_is_tokens_over_time(self):
         axes = self.axes()
         train_plots.draw_speed(axes, self.groups())
