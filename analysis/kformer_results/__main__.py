@@ -80,8 +80,10 @@ def _done(options: argparse.Namespace) -> int:
         return options.run(groups, options) or 0
     except BrokenPipeError:
         raise
-    except (ResultFileError, OSError) as error:
+    except ResultFileError as error:
         return _fail(error)
+    except OSError as error:
+        return _fail(f"{error.filename}: {error.strerror}" if error.filename else error)
     except DAMAGE as error:
         kind = groups[""].attrs.get("kind", "")
         files = " or ".join(str(file) for file in (options.file, getattr(options, "other", None)) if file)

@@ -66,7 +66,7 @@ def draw_rates(axes: Axes, frame: pd.DataFrame, column: str) -> None:
     frame = frame[frame["prompt"].isin(shown)]
     rows = np.array([shown.index(prompt) for prompt in frame["prompt"]])
     colour = IMPL_COLOURS["standard" if column == "prefill_rate" else "flash"]
-    axes.plot(frame[column], rows, "o", color=colour, mfc="none", mew=1.5, ms=7)
+    axes.plot(frame[column], rows, "o", color=colour, mfc="none", mew=1.5, ms=7, clip_on=False)
     disturbed = noisy(frame).to_numpy()
     axes.plot(frame[column][disturbed], rows[disturbed], **NOISY)
     for prompt, cases in frame[~frame["status"].isin(_OK)].groupby("prompt"):
@@ -75,7 +75,8 @@ def draw_rates(axes: Axes, frame: pd.DataFrame, column: str) -> None:
     axes.set_yticks(range(len(shown)), [shortened(prompt) for prompt in shown], parse_math=False)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(shown) - 0.5, -0.5)
-    axes.set_xlim(left=0)
+    highest = frame[column].max()
+    axes.set_xlim(0, 1.06 * highest if highest > 0 else 1)  # with room for half a ring
     axes.set_xlabel("tokens / s, all rows together")
     title = "Rate of the prompt" if column == "prefill_rate" else "Rate of new tokens"
     if len(prompts) > len(shown):

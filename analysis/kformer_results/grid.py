@@ -38,9 +38,11 @@ def to_grid(cases: xr.Dataset, axes: str | Sequence[str] | None = None) -> xr.Da
     it is `head_dim`, unless a case in which they differ has the same value. Where the sweep has no case, numbers are NaN
     and texts empty, and `case` is -1.
 
-    Raises GridError if there are no cases, an axis is no column, two cases have the same values of all axes, or the
+    Raises GridError if this is no data set or has no cases, an axis is no column, two cases have the same values of all axes, or the
     grid has more than MOST_CELLS values.
     """
+    if not isinstance(cases, xr.Dataset):
+        raise GridError("to_grid lays out a data set of cases, of a file to_grid(groups['cases'])")
     if "case" not in cases.dims or cases.sizes["case"] == 0:
         raise GridError("there are no cases to lay out as a grid")
     keys = key_frame(cases)

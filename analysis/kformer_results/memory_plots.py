@@ -16,6 +16,7 @@ from .heading import add_heading, constant_facts, model_facts
 from .plots import RC
 from .reader import Groups, ResultFileError
 from .style import BLOCK_COLOURS, GREY, IMPL_COLOURS
+from .tables import bytes_in_space
 
 CLASSES = ("weights", "gradients", "optimizer", "kv_cache", "activations", "workspace", "communication", "io")
 _MOST_CASES = 100
@@ -24,6 +25,8 @@ _FACTS = {
     "execution_space": "{}", "op": "{}", "dtype": "{}", "weights": "weights {}", "batch": "batch {}", "context": "context {}",
     "prefill_chunk": "chunk {}",
 }  # fmt: skip
+# Weights of the dtype and no chunks go without saying.
+_USUAL = {"weights": "same", "prefill_chunk": 0}
 
 
 def save_memory_plot(groups: Groups, out: str | Path) -> list[Path]:
@@ -47,15 +50,15 @@ def save_memory_plot(groups: Groups, out: str | Path) -> list[Path]:
 
 
 def _facts(frame: pd.DataFrame) -> list[str]:
-    """What the cases have in common; weights of the dtype and no chunks go without saying."""
-    usual = {"weights": "same", "prefill_chunk": 0}
-    facts = constant_facts(frame, {name: text for name, text in _FACTS.items() if (frame[name] != usual.get(name)).any()})
+    """What the cases have in common, but what goes without saying."""
+    facts = constant_facts(frame, {name: text for name, text in _FACTS.items() if (frame[name] != _USUAL.get(name)).any()})
     available = frame["available_bytes"].dropna().unique()
     return facts + ([f"{available[0] / 2**30:.4g} GiB available"] if len(available) == 1 else [])
 
 
 def draw_plan(axes: Axes, frame: pd.DataFrame) -> None:
-    """A bar for each case: the peaks of the classes, the peak of all together, and the memory that is available."""
+    """A bar for each case: the peaks of the classes, the peak of all together, what of it lies in the memory of the execution
+    space, where that differs, and how much of that memory is available."""
     positions = np.arange(len(frame))
     left = np.zeros(len(frame))
     for name, colour in zip(CLASSES, BLOCK_COLOURS):
@@ -68,6 +71,9 @@ def draw_plan(axes: Axes, frame: pd.DataFrame) -> None:
     # Classes do not reach their peaks at one moment.
     total = frame["predicted_bytes"].to_numpy(dtype=float) / 2**30
     axes.plot(total, positions, "|", color="black", ms=13, mew=2, label="all together")
+    in_space = bytes_in_space(frame).to_numpy() / 2**30
+    if (apart := in_space < total).any():
+        axes.plot(in_space[apart], positions[apart], "|", color=GREY, ms=13, mew=2, label="in device memory")
     available = frame["available_bytes"].to_numpy(dtype=float) / 2**30
     limited = np.isfinite(available)
     if limited.any():
@@ -91,10 +97,13 @@ def draw_plan(axes: Axes, frame: pd.DataFrame) -> None:
 
 
 def labels(frame: pd.DataFrame) -> list[str]:
-    """What tells the cases apart, and always the policy of training or the cache of generation."""
-    parts = [[text.format(value) for value in frame[name]] for name, text in _FACTS.items() if frame[name].nunique() > 1]
+    """What tells the cases apart, and always the policy of training or the cache of generation; not what goes without saying."""
+    parts = [
+        ["" if value == _USUAL.get(name) else text.format(value) for value in frame[name]]
+        for name, text in _FACTS.items() if frame[name].nunique() > 1
+    ]  # fmt: skip
     parts.append([
         recompute if op == "train" else cache
         for op, recompute, cache in zip(frame["op"], frame["recompute"], frame["kv_cache"])
     ])  # fmt: skip
-    return [" ".join(words) for words in zip(*parts)]
+    return [", ".join(filter(None, words)) for words in zip(*parts)]

@@ -19,7 +19,7 @@ from .reader import Groups, ResultFileError
 from .series import noisy
 from .style import BLOCK_COLOURS, IMPL_COLOURS, NOISY, OWN_COLOUR
 
-_FACTS = {"op": "{}", "dtype": "{}", "execution_space": "{}", "zero": "ZeRO stage {}", "tokens": "{} tokens"}
+_FACTS = {"op": "{}", "dtype": "{}", "execution_space": "{}", "zero": "ZeRO stage {}"}
 _MOST_LETTERS = 60  # of the names of all grids side by side
 _MEASURED, _SIMULATED = IMPL_COLOURS["flash"], IMPL_COLOURS["standard"]
 
@@ -45,10 +45,15 @@ def save_scaling_plots(groups: Groups, out: str | Path) -> list[Path]:
         figure, all_axes = plt.subplots(len(panels), 1, figsize=(10, 3.6 * len(panels)), layout="constrained", squeeze=False)
         for axes, draw in zip(all_axes[:, 0], panels):
             draw(axes)
-        add_heading(figure, groups, model_facts(groups) + constant_facts(cases, _FACTS))
+        add_heading(figure, groups, model_facts(groups) + _facts(cases, ran))
         figure.savefig(out, dpi=150)
         plt.close(figure)
     return [Path(out)]
+
+
+def _facts(cases: pd.DataFrame, ran: pd.DataFrame) -> list[str]:
+    """What the cases have in common, and the tokens of those that ran: others have 0."""
+    return constant_facts(cases, _FACTS) + constant_facts(ran, {"tokens": "{} tokens"})
 
 
 def draw_efficiency(axes: Axes, ran: pd.DataFrame, simulated: pd.DataFrame) -> None:

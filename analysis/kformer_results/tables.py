@@ -12,6 +12,8 @@ _CLASSES = {
     "activ": "activations_bytes", "work": "workspace_bytes", "commun": "communication_bytes", "io": "io_bytes",
 }  # fmt: skip
 
+_HOST_SPACES = ("serial", "openmp", "threads")
+
 
 def generation_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
     """One row per generation (a prompt, continued by a batch), with `peak_MiB` and with `mean_nll` over its rows."""
@@ -30,6 +32,8 @@ def generation_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
 def memory_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
     """One row per case of a memory plan, in GiB: every class, their peak together, the budget, and what it leaves or lacks.
 
+    The budget is for the memory of the execution space (`bytes_in_space`). `in_space_GiB` is there if a case also takes other
+    memory, as of the host beside a device.
     `fits` is the status of a case that cannot run anyway; nothing was counted of one that is not supported.
     `extra_time` is the share of recomputation.
     """
@@ -40,12 +44,25 @@ def memory_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
         if column in frame:  # files of version 1.0 lack some
             table[f"{name}_GiB"] = frame[column] / 2**30
     total, budget = (frame[name].astype(float) / 2**30 for name in ("predicted_bytes", "available_bytes"))
-    table = table.assign(total_GiB=total, budget_GiB=budget, left_GiB=budget - total)
+    in_space = bytes_in_space(frame) / 2**30
+    table = table.assign(total_GiB=total, in_space_GiB=in_space, budget_GiB=budget, left_GiB=budget - in_space)
     counted = [name for name in table if name.endswith("_GiB") and name != "budget_GiB"]
     table[counted] = table[counted].where(frame["status"] != "unsupported")
+    if in_space.equals(total):
+        table = table.drop(columns="in_space_GiB")
     table["fits"] = frame["fits"].where(frame["status"].isin(["ok", "skipped_memory"]), frame["status"])
     found = {"max_context": "largest_context", "max_batch": "largest_batch", "extra_time": "recompute_share"}
     return table.assign(**{name: frame[column] for name, column in found.items()})
+
+
+def bytes_in_space(frame: pd.DataFrame) -> pd.Series:
+    """Of each case of a memory plan, the peak in the memory of its execution space, to which its budget applies.
+
+    Files of earlier programs lack it: NaN on a device, where `predicted_bytes` contain memory of the host.
+    """
+    if "space_bytes" in frame:
+        return frame["space_bytes"].astype(float)
+    return frame["predicted_bytes"].astype(float).where(frame["execution_space"].isin(_HOST_SPACES))
 
 
 def quantization_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from .heading import add_heading, constant_facts, model_facts
 from .plots import RC
@@ -164,7 +165,8 @@ def draw_learning_rate(axes: Axes, groups: Groups) -> None:
 def draw_norm(axes: Axes, groups: Groups) -> None:
     """Gradient norm of each step, and the steps that were skipped."""
     steps = groups["steps"]
-    axes.semilogy(steps["step"], steps["gradient_norm"], color=_LINE, lw=0.9)
+    axes.plot(steps["step"], steps["gradient_norm"], color=_LINE, lw=0.9, marker=".", ms=3)
+    axes.set_yscale("log", nonpositive="mask")  # without rewards there are no gradients
     skipped = np.asarray(steps["step"])[np.asarray(steps["skipped"]) == "yes"]
     finite = np.asarray(steps["gradient_norm"])[np.isfinite(steps["gradient_norm"]) & (steps["gradient_norm"] > 0)]
     if len(finite):
@@ -199,6 +201,8 @@ def draw_waits(axes: Axes, groups: Groups) -> None:
     found = groups["checkpoints"]
     axes.vlines(found["step"], 0, found["waited"], color=_LINE, lw=1.9)
     axes.plot(found["step"], found["waited"], color=_LINE, marker="o", mfc="white", ls="")
+    axes.update_datalim([(step, 0) for step in np.asarray(groups["steps"]["step"])])  # as in the panels above
+    axes.autoscale_view()
     axes.set_ylim(bottom=0)
     _finish(axes, "Wait for checkpoints", "s")
 
@@ -236,8 +240,7 @@ def draw_bookings(axes: Axes, groups: Groups) -> None:
         colors=[BLOCK_COLOURS[list(for_class).index(name) % len(BLOCK_COLOURS)] for name in used],
     )  # fmt: skip
     axes.set_ylim(0, 1.3 * axes.dataLim.ymax)  # room for the legend
-    _finish(axes, "Memory over time", "MiB")
-    axes.set_xlabel("time  [s]")
+    _finish(axes, "Memory over time", "MiB", "time  [s]")
     axes.legend(ncols=4, fontsize=9, loc="upper left")
 
 
@@ -263,7 +266,9 @@ def draw_memory(axes: Axes, groups: Groups) -> None:
     axes.legend(ncols=4, fontsize=9, loc="upper left")
 
 
-def _finish(axes: Axes, title: str, unit: str) -> None:
+def _finish(axes: Axes, title: str, unit: str, along: str = "step") -> None:
     axes.set_title(title)
     axes.set_ylabel(unit)
-    axes.set_xlabel("step")
+    axes.set_xlabel(along)
+    if along == "step":
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))

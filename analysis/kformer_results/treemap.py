@@ -3,11 +3,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import matplotlib.axes
 import numpy as np
 import pandas as pd
 from matplotlib.patches import Rectangle
+from matplotlib.text import Text
 
 from .style import BLOCK_COLOURS, GREY, OWN_COLOUR
 
@@ -74,7 +76,8 @@ def draw_treemap(
     `which` says of what case. Regions that `blocks` names have the colours of the bars of these blocks.
     """
     tiles = tiles_of(root)
-    high = axes.get_window_extent().height / axes.figure.dpi
+    box, dpi = axes.get_window_extent(), axes.figure.dpi
+    wide, high = box.width / dpi, box.height / dpi
     groups = list(dict.fromkeys([*blocks, *(_group(tile, blocks) for tile in tiles)]))
     for tile in tiles:
         group = _group(tile, blocks)
@@ -86,16 +89,18 @@ def draw_treemap(
         lines = int(tile.height * high / _LINE)
         if share < _LEAST_LABEL or lines == 0:
             continue
-        words = [_label(tile.path), f"{100 * share:.1f} %"][:lines]
         text = axes.text(
-            tile.x + 0.004, tile.y + tile.height - 0.01, "\n".join(words), va="top",
+            tile.x + 0.004, tile.y + tile.height - 0.01, "", va="top",
             fontsize=8, color="white" if _is_dark(colour) else "black", clip_on=True, parse_math=False,
         )  # fmt: skip
+        _write(text, tile.path, (tile.width - 0.008) * wide)
+        if lines > 1:
+            text.set_text(f"{text.get_text()}\n{100 * share:.1f} %")
         text.set_clip_path(axes.patches[-1])
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
     axes.axis("off")
-    axes.set_title(title, parse_math=False)
+    axes.set_title(title, loc="left", parse_math=False)
     axes.set_title(which, loc="right", fontsize=9.5, fontweight="normal", color=GREY, parse_math=False)
 
 
@@ -104,9 +109,16 @@ def _group(tile: Tile, blocks: Sequence[str]) -> str:
     return "/".join(tile.path[1:2] if blocks else tile.path[:2])
 
 
-def _label(path: tuple[str, ...]) -> str:
-    """The last two names, as much as a tile has room for."""
-    return "/".join(path[-2:]).replace("kformer::", "")
+def _write(text: Text, path: tuple[str, ...], width: float) -> None:
+    """The last two names if they are no wider than so many inches, else the last, or its beginning."""
+    figure: Any = text.get_figure()
+    for names in (path[-2:], path[-1:]):
+        text.set_text("/".join(names).replace("kformer::", ""))
+        wide = text.get_window_extent().width / figure.dpi
+        if wide <= width:
+            return
+    name = text.get_text()
+    text.set_text(f"{name[: max(int(len(name) * width / wide) - 2, 1)]}…")
 
 
 def _is_dark(colour: str) -> bool:

@@ -44,6 +44,12 @@ class Commands(WithFile, WithMain):
             self.assertEqual((code, out, error), (0, f"{folder}/layer_sweep{ending}\n", ""))
             self.assertTrue((folder / f"layer_sweep{ending}").is_file())
 
+    def test_an_output_without_a_folder_is_named(self):
+        path, lost = stored.unpack(self.folder, "layer_sweep"), self.folder / "lost"
+        for command, ending in (("plot", ".png"), ("report", ".html"), ("trace", ".json")):
+            out = lost / f"out{ending}"
+            self.assertEqual(self.run_main(command, path, "-o", out)[::2], (4, f"kformer_results: error: {out}: No such file or directory\n"))
+
     def test_a_plan_has_no_profile(self):
         code, _, error = self.run_main("trace", stored.unpack(self.folder, "memory_plan"))
         self.assertEqual(code, 4)

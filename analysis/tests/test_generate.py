@@ -48,6 +48,14 @@ class Generations(WithFile, WithPlots, WithMain):
         np.testing.assert_array_equal(axes.lines[1].get_xydata(), [[2, 1]])
         self.assertEqual(axes.get_title(), "Rate of new tokens, a ring: noise decides")
 
+    def test_marks_are_whole_at_both_ends(self):
+        for rates, end in (([600.0, 690.0], 690), ([0.0, 0.0], 0), ([np.nan, np.nan], 0)):
+            axes = self.axes()
+            generate_plots.draw_rates(axes, pd.DataFrame({"prompt": ["a", "b"], "status": ["ok"] * 2, "decode_rate": rates}), "decode_rate")
+            self.assertEqual(axes.get_xlim()[0], 0)
+            self.assertGreater(axes.get_xlim()[1], 1.05 * end)
+            self.assertFalse(axes.lines[0].get_clip_on())
+
     def test_prompts_beyond_the_limit_are_said(self):
         count = 50
         frame = pd.DataFrame({"prompt": [f"p{k}" for k in range(count)], "status": ["ok"] * count, "decode_rate": [1.0] * count})

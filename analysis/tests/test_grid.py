@@ -161,6 +161,7 @@ class Grid(WithFile):
             "the axes batch: they are alike": lambda: to_grid(columns(batch=[1, 2, 1])),
             "'time' is not an axis of these cases; they have: batch, seq_len": lambda: to_grid(cases, axes=["time"]),
             "there are no cases": lambda: to_grid(cases.isel(case=[])),
+            "to_grid(groups['cases'])": lambda: to_grid({"cases": cases}),
         }.items():
             with self.subTest(words=words), self.assertRaises(GridError) as caught:
                 call()

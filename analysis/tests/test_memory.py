@@ -45,6 +45,11 @@ class Memory(WithFile, WithPlots, WithMain):
         self.assertEqual(self.lines(axes)["all together"][:, 0].tolist(), [9, 2.5, 2])
         self.assertEqual(self.lines(axes)["available"][:, 0].tolist(), [4, 4, 4])
 
+    def test_what_lies_in_device_memory_has_a_mark_where_there_is_more(self):
+        axes = self.draw(execution_space=["cuda"] * CASES, space_bytes=[9 * GIB, 2 * GIB, 2 * GIB])
+        self.assertEqual(self.lines(axes)["in device memory"].tolist(), [[2, 1]])
+        self.assertNotIn("in device memory", self.lines(self.draw(execution_space=["cuda"] * CASES)))
+
     def test_cases_say_why_they_would_not_run(self):
         notes = [text.get_text().strip() for text in self.draw(status=["skipped_memory", "unsupported", "ok"]).texts]
         self.assertEqual(notes, ["does not fit", "unsupported", ""])
@@ -66,7 +71,13 @@ class Memory(WithFile, WithPlots, WithMain):
         frame = self.frame(plan(op=["train", "generate", "train"], batch=[1, 2, 2]))
         self.assertEqual(
             memory_plots.labels(frame),
-            ["train batch 1 none", "generate batch 2 contiguous", "train batch 2 nested"],
+            ["train, batch 1, none", "generate, batch 2, contiguous", "train, batch 2, nested"],
+        )
+
+    def test_labels_have_nothing_that_goes_without_saying(self):
+        frame = self.frame(plan(op=["generate", "generate", "train"], weights=["same", "q8_0", "same"], prefill_chunk=[512, 512, 0]))
+        self.assertEqual(
+            memory_plots.labels(frame), ["generate, chunk 512, contiguous", "generate, weights q8_0, chunk 512, contiguous", "train, nested"]
         )
 
     def test_the_command_line_draws(self):

@@ -9,12 +9,14 @@ import re
 import subprocess
 import sys
 import unittest
+import unittest.mock
 from pathlib import Path
 
 import h5py
 import numpy as np
+import xarray as xr
 
-from kformer_results import schema
+from kformer_results import open_results, schema
 from tests import stored, synthetic
 from tests.test_results import WithFile
 
@@ -75,6 +77,13 @@ class Notebooks(WithFile):
         done, _ = self.run_notebook(ROOT / "docs/notebooks/attention_crossover.ipynb")
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("The file compares nothing: the sweep has one impl alone, or the run did not end.", done.stderr)
+
+    def test_lines_of_more_configurations_than_colours_are_left_out(self):
+        groups = open_results(stored.unpack(self.folder, "attention_compare"))
+        groups["comparison"] = xr.concat([groups["comparison"]] * 6, "configuration")
+        with unittest.mock.patch("kformer_results.open_results", return_value=groups):
+            page = self.page("attention_crossover")
+        self.assertIn("The first 10 of 12 configurations are shown.", page)
 
     def layer_page(self, change=lambda file: None, **options):
         """What the study of a layer makes of a synthetic file, as one line, and the number of its pictures."""

@@ -56,6 +56,11 @@ class Scaling(WithPlots):
         found = {label: points.tolist() for label, points in self.lines(axes).items()}
         self.assertEqual(found, {"context 1, tensor 1, pipeline 4": [[4, 40]], "context 1, tensor 2": [[2, 80], [8, 50]]})
 
+    def test_tokens_are_those_of_grids_that_ran(self):
+        cases = pd.DataFrame({"op": "step", "tokens": [128, 0]})
+        self.assertEqual(scaling_plots._facts(cases, cases[:1]), ["step", "128 tokens"])
+        self.assertEqual(scaling_plots._facts(cases, cases[:0]), ["step"])
+
     def test_grids_that_did_not_run_follow_in_the_table(self):
         columns = {"grid": ["a", "b"], "ranks": [1, 2], "tokens": [8, 8], "time_median": [1.0, 2.0], "efficiency": [1.0, 0.5],
                    "communication_share": [0.0, 0.1], "peak_bytes": [2**20, 2**21]}

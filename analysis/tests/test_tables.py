@@ -79,6 +79,7 @@ class Tables(WithFile, WithMain):
     def test_a_plan_is_in_gib(self):
         table = tables.memory_table(open_results(self.planned()))
         self.assertEqual(table["purpose"].tolist(), ["generate"])
+        self.assertNotIn("in_space_GiB", table)
         self.assertEqual(table["weights"].tolist(), ["q4_0"])
         self.assertEqual(table["weights_GiB"].tolist(), [4.0])
         self.assertEqual(table["commun_GiB"].tolist(), [3.0])
@@ -87,6 +88,23 @@ class Tables(WithFile, WithMain):
         self.assertEqual(table["left_GiB"].tolist(), [-1.5])
         self.assertEqual(table["fits"].tolist(), ["no"])
         self.assertEqual(table["max_context"].tolist(), [9000])
+
+    def planned_on(self, space, **columns):
+        dimension, found = PLANNED["cases"]
+        write(self.folder / "plan.h5", "memory_plan", {"cases": (dimension, {**found, "execution_space": [space], **columns})})
+        return tables.memory_table(open_results(self.folder / "plan.h5"))
+
+    def test_the_budget_of_a_device_is_for_its_memory(self):
+        table = self.planned_on("cuda", space_bytes=[6 * GIB], fits=["yes"])
+        self.assertEqual(table["total_GiB"].tolist(), [8.0])
+        self.assertEqual(table["in_space_GiB"].tolist(), [6.0])
+        self.assertEqual(table["left_GiB"].tolist(), [0.5])
+        self.assertNotIn("in_space_GiB", self.planned_on("cuda", space_bytes=[8 * GIB]))
+
+    def test_what_an_old_file_leaves_on_a_device_is_unknown(self):
+        self.assertTrue(self.planned_on("cuda")["left_GiB"].isna().all())
+        for space in ("serial", "openmp", "threads"):
+            self.assertEqual(self.planned_on(space)["left_GiB"].tolist(), [-1.5])
 
     def test_a_case_of_a_plan_that_cannot_run_says_so(self):
         path = self.planned()

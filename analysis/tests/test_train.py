@@ -86,6 +86,12 @@ class Train(WithFile, WithPlots, WithMain):
         train_plots.draw_norm(axes, self.groups())
         self.assertEqual(self.lines(axes)["skipped"][:, 0].tolist(), [9])
 
+    def test_gradients_of_nothing_leave_a_gap(self):
+        axes = self.axes()
+        train_plots.draw_norm(axes, self.groups({"steps": ("step", {**TRAINED["steps"][1], "gradient_norm": [1.0, 0.0] * (STEPS // 2)})}))
+        self.assertFalse(np.isfinite(axes.transData.transform([(1, 0.0)])[0, 1]))
+        self.assertEqual(axes.lines[0].get_marker(), ".")  # of a step between gaps
+
     def test_speed_is_tokens_over_time(self):
         axes = self.axes()
         train_plots.draw_speed(axes, self.groups())
@@ -104,6 +110,13 @@ class Train(WithFile, WithPlots, WithMain):
         axes = self.axes()
         train_plots.draw_waits(axes, groups)
         np.testing.assert_array_equal(axes.lines[0].get_xydata(), [[4, 0.25], [8, 0.5]])
+        self.assertLess(axes.get_xlim()[0], 0)  # the steps, as in the other panels
+        self.assertGreater(axes.get_xlim()[1], STEPS - 1)
+
+    def test_steps_are_whole_numbers(self):
+        axes = self.axes()
+        train_plots.draw_learning_rate(axes, self.groups({"steps": ("step", {"learning_rate": [0.5, 0.25, 0.125]})}))
+        self.assertTrue(all(tick == round(tick) for tick in axes.get_xticks()), axes.get_xticks())
 
     def test_the_profile_has_the_longest_regions_first(self):
         paths = ["forward", "forward/down", "backward", *[f"backward/{k}" for k in range(20)]]

@@ -73,6 +73,7 @@ class Treemap(WithFile, WithPlots):
         root = Node("", 1.0, [Node("large", 0.995), Node("small", 0.005)])
         draw_treemap(axes, root, "title")
         self.assertEqual([text.get_text() for text in axes.texts], ["large\n99.5 %"])
+        self.assertEqual((axes.get_title("left"), axes.get_title("center")), ("title", ""))  # room for which case it is
         self.assertEqual(len(axes.patches), 2)
 
     def test_names_are_as_light_as_their_tile_is_dark(self):
@@ -100,6 +101,22 @@ class Treemap(WithFile, WithPlots):
             tiles = tiles_of(Node("", 1.0, [Node("all", 1 - share)]))
             self.assertEqual([tile.path for tile in tiles], [("all",), ("(own)",)][:count])
 
+    def test_names_fit_their_tiles(self):
+        region, kernel = "standard_attention_backward", "standard_attention_backward_scores[simd_avx512]"
+        parts = [Node(region, 1.0, [Node(kernel, 1.0)]) for _ in range(4)]
+        wide = {1.0: f"{region}/{kernel}", 0.6: kernel, 0.4: None}
+        for share, whole in wide.items():
+            axes = self.axes()
+            axes.figure.set_size_inches(6, 4)
+            axes.set_position((0, 0, share, 1))
+            draw_treemap(axes, Node("", 1.0, parts[:1]), "title")
+            name = axes.texts[0].get_text().split("\n")[0]
+            if whole:
+                self.assertEqual(name, whole)
+            else:
+                self.assertRegex(name, r"^standard_attention_backward_.*…$")
+            self.assertLess(axes.texts[0].get_window_extent().x1, axes.get_window_extent().x1)
+
     def test_tiles_without_the_height_for_it_have_no_share(self):
         axes = self.axes()
         axes.set_position((0.1, 0.1, 0.8, 0.1))
@@ -110,6 +127,7 @@ class Treemap(WithFile, WithPlots):
         groups = open_results(self.written())
         frame = series.case_frame(groups)
         bars, areas = self.axes(), self.axes()
+        areas.figure.set_size_inches(12, 8)  # names are whole
         plots.draw_breakdown(bars, series.breakdown(groups, frame))
         plots._treemap_rows(groups, frame)[0]["panels"][0](areas)
         colours = {container.get_label(): container.patches[0].get_facecolor()[:3] for container in bars.containers}

@@ -50,6 +50,11 @@ Table& declare_cases(ResultFile& file) {
   for (const auto& [name, memory_class] : columns_of_classes)
     t.column({name, u64, "byte", fmt::format("peak bytes of {}", to_string(memory_class))});
   t.column({"predicted_bytes", u64, "byte", "peak bytes of all classes together"});
+  t.column({.name = "space_bytes",
+            .type = u64,
+            .units = "byte",
+            .long_name = "the same in the memory of the execution space, which alone has available_bytes",
+            .when = scratch_column().when});  // which files of earlier programs lack, too
   t.column(scratch_column());
   t.column({"available_bytes", f64, "byte", "available bytes; NaN if the system does not report them"});
   t.column(
@@ -155,6 +160,7 @@ void PlanResults::add(const PlannedCase& c) {
                                  {"batch", p.batch},
                                  {"context", p.context},
                                  {"predicted_bytes", std::uint64_t(c.forecast.total)},
+                                 {"space_bytes", std::uint64_t(c.forecast.bytes_in_space)},
                                  {"scratch_bytes", std::uint64_t(c.forecast.scratch)},
                                  {"fits", c.unsupported.empty() && c.fits()},
                                  {"largest_context", c.largest_context},

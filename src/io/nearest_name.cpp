@@ -47,7 +47,7 @@ std::optional<std::size_t> parts_besides(std::string_view word, std::string_view
 
 /// What other libraries call a type that has a shorter name here, and the key with the type.
 std::string_view synonym_of(std::string_view word) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 22> names{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 29> names{
       {{"float32", "f32"},
        {"float", "f32"},
        {"fp32", "f32"},
@@ -68,6 +68,13 @@ std::string_view synonym_of(std::string_view word) {
        {"bwd", "backward"},
        {"batch_size", "batch"},
        {"d_model", "hidden_size"},
+       {"d_ff", "intermediate_size"},
+       {"n_layers", "num_hidden_layers"},
+       {"n_heads", "num_attention_heads"},
+       {"n_kv_heads", "num_key_value_heads"},
+       {"num_kv_heads", "num_key_value_heads"},
+       {"learning_rate", "lr"},
+       {"lr", "learning_rate"},
        {"n_predict", "max_new_tokens"},
        {"flash_attention", "flash"}}};
   const auto found = std::ranges::find(names, word, &std::pair<std::string_view, std::string_view>::first);

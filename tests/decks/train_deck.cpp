@@ -5,6 +5,7 @@
 
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "deck_case.hpp"
@@ -366,6 +367,15 @@ BOOST_AUTO_TEST_CASE(all_faults_are_reported_together) {
 BOOST_AUTO_TEST_CASE(the_key_of_the_type_is_found_by_its_usual_name) {
   BOOST_TEST(contains(faults(good, {"weights.dtype=float32"}), "did you mean 'precision.storage'?"));
   BOOST_TEST(contains(faults(good, {"precision.storage=float32"}), "did you mean 'f32'?"));
+  const std::vector<std::pair<std::string, std::string>> names{{"optimizer.learning_rate=1", "lr"},
+                                                               {"schedule.learning_rate=1", "optimizer.lr"},
+                                                               {"model.d_ff=1", "intermediate_size"},
+                                                               {"model.n_layers=1", "num_hidden_layers"},
+                                                               {"model.n_heads=1", "num_attention_heads"},
+                                                               {"model.n_kv_heads=1", "num_key_value_heads"},
+                                                               {"model.num_kv_heads=1", "num_key_value_heads"}};
+  for (const auto& [word, name] : names)
+    BOOST_TEST(contains(faults(good, {word}), "did you mean '" + name + "'?"), word);
 }
 
 BOOST_AUTO_TEST_CASE(lost_weights_and_long_sequences_are_warned_of) {

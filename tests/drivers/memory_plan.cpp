@@ -33,6 +33,7 @@ class Counter final : public MemoryPlanner {
     f.bytes[static_cast<std::size_t>(MemoryClass::weights)] = 1000;
     f.bytes[static_cast<std::size_t>(MemoryClass::kv_cache)] = cache;
     f.total = f.bytes_in_space = 1000 + cache;
+    if (point.recompute == Recompute::offload) f.bytes_in_space -= 700;
     return f;
   }
   AxisRange contexts(const MemoryCase&) const override { return range; }
@@ -213,6 +214,22 @@ BOOST_AUTO_TEST_CASE(all_cases_are_in_the_file) {
   for (const char* group : {"cases", "memory/classes"})
     for (const std::string& name : reader.names(group))
       BOOST_TEST(reader.has_scales(std::string(group) + "/" + name), group << "/" << name);
+}
+
+BOOST_AUTO_TEST_CASE(the_file_says_what_lies_in_the_memory_that_is_limited) {
+  const ScratchDirectory directory;
+  Counter counter;
+  ResultFile file(directory / "plan.h5");
+  MemoryCase offloads = point(1, 10);
+  offloads.recompute = Recompute::offload;
+  const auto there_is = [](const std::string&) { return std::optional<std::size_t>(1000); };
+  BOOST_TEST(run_plan(counter, {}, {offloads, point(1, 10)}, there_is, never, file) == exit_ok);
+  const Hdf5Reader reader(directory / "plan.h5");
+  BOOST_TEST(reader.numbers("cases/predicted_bytes") == (std::vector<double>{1100, 1100}),
+             boost::test_tools::per_element());
+  BOOST_TEST(reader.numbers("cases/space_bytes") == (std::vector<double>{400, 1100}),
+             boost::test_tools::per_element());
+  BOOST_TEST(reader.numbers("cases/fits") == (std::vector<double>{1, 0}), boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(a_plan_stops_between_cases) {

@@ -145,6 +145,14 @@ class Kformer(unittest.TestCase):
                      if arguments == ("^kokkos+cmake_lang",) and condition == "+rocm"]
         self.assertIn("kokkos~cmake_lang", sentence)
 
+    def test_nccl_alone_is_refused_with_a_sentence(self):
+        check = (SOURCE / "scripts/check_spack").read_text()
+        for needed in ("cuda", "mpi"):
+            sentence, = [options["msg"] for _, arguments, condition, options in self.said("conflicts")
+                         if arguments == (f"~{needed}",) and condition == "+nccl"]
+            self.assertIn(f"kformer+nccl needs +{needed}", sentence)
+            self.assertIn(f'"kformer+nccl needs +{needed}"', check)
+
     def test_the_architecture_is_that_of_kokkos_and_nccl(self):
         needs = [(arguments[0], condition) for _, arguments, condition, _ in self.said("depends_on")]
         self.assertIn(("kokkos+cuda cuda_arch=90", "+cuda cuda_arch=90"), needs)

@@ -45,7 +45,7 @@ class Kformer(CMakePackage, CudaPackage, ROCmPackage):
     )
     variant("blas", default=True, description="Host matrix products through BLAS")
     variant("mpi", default=False, description="Ranks of MPI: Kformer::parallel")
-    variant("nccl", default=False, when="+cuda+mpi", description="Messages between GPUs through NCCL")
+    variant("nccl", default=False, description="Messages between GPUs through NCCL")
     variant("kokkos_kernels", default=False, description="Matrix products through Kokkos Kernels")
     # Kokkos builds for exactly one architecture, so its variant is taken over in its form.
     variant(
@@ -134,6 +134,9 @@ class Kformer(CMakePackage, CudaPackage, ROCmPackage):
         msg="kformer+rocm needs the GPU's architecture, such as amdgpu_target=gfx90a (MI250) or "
         "amdgpu_target=gfx942 (MI300)",
     )
+    # The condition of a variant, when="+cuda+mpi", would refuse the same without a sentence.
+    conflicts("~cuda", when="+nccl", msg="NCCL is for NVIDIA's GPUs: kformer+nccl needs +cuda")
+    conflicts("~mpi", when="+nccl", msg="NCCL's ranks are those of MPI: kformer+nccl needs +mpi")
     conflicts("+cuda", when="+rocm", msg="Kokkos runs on one kind of GPU: take +cuda or +rocm")
     conflicts("%gcc@:11", msg="Kformer is C++20 and needs GCC 12 or newer")
 
