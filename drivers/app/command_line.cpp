@@ -32,6 +32,9 @@ std::string toml_string(const std::string& text) {
   return quoted + '"';
 }
 
+// Of a shell's variable without a value, which would otherwise count as no option.
+std::string not_empty(const std::string& word) { return word.empty() ? "it must not be empty" : ""; }
+
 // The last part of a path, without the ending of a deck.
 std::string file_name(const std::filesystem::path& path) {
   const std::filesystem::path last = path.has_filename() ? path.filename() : path.parent_path().filename();
@@ -84,10 +87,11 @@ struct Options {
     if (has.overrides_of_model)
       app.add_option("-m,--model", model,
                      "Published model by name, or folder of one: instead of the deck's, or without a deck")
-          ->type_name("MODEL");
+          ->type_name("MODEL")
+          ->check(not_empty);
     else if (model_in_place)  // hidden: the error says what to write
       app.add_option("-m,--model", model)->group("");
-    app.add_option("-o,--output", output, "Result file; the same as --set output.file=FILE");
+    app.add_option("-o,--output", output, "Result file; the same as --set output.file=FILE")->check(not_empty);
     app.add_flag("--overwrite", overwrite, "Replace an existing result file; --set output.overwrite=true");
     if (has.resumes == Resumes::finished_cases)
       app.add_flag("--resume", line.resume,

@@ -270,6 +270,7 @@ class CommandLine:
         self.assertIn("error: no deck ", self.run_driver(expect=2).stderr)
         self.assertIn("--frobnicate", self.run_driver("--frobnicate", expect=2).stderr)
         self.assertTrue(self.run_driver("a.toml", "b.toml", expect=2).stderr.startswith("error: "))
+        self.assertIn("error: --output: it must not be empty", self.run_driver(self.SMOKE_DECK, "-o", "", expect=2).stderr)
 
     def test_a_misspelt_option_names_the_near_one(self):
         for option, near in (("--sett=a.b=1", "--set"), ("--dryrun", "--dry-run"), ("--ouput", "--output")):
