@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <limits>
+
 #include "ops/common/label.hpp"
 #include "ops/common/simd_entries.hpp"
 #include "ops/linear/host/arguments.hpp"
@@ -20,8 +22,8 @@ struct LinearTiles {
   /// `packs_left` if kernels pack both factors, not only the right one.
   LinearTiles(std::int64_t all_rows, std::int64_t all_cols, std::int64_t panel_cols, int threads,
               bool packs_left = false)
-      : rows(64), cols(panel_cols) {
-    double least = work(all_rows, all_cols, threads, packs_left);
+      : rows(0), cols(0) {
+    double least = std::numeric_limits<double>::infinity();
     for (const std::int64_t r : {64, 128, 256, 512})
       for (const std::int64_t panels : {1, 2, 3, 4, 6, 12}) {
         const LinearTiles other(r, panels * panel_cols);
@@ -37,10 +39,11 @@ struct LinearTiles {
   LinearTiles(std::int64_t r, std::int64_t c) : rows(r), cols(c) {}
 
   // Of the busiest thread, in elements of the result. Packing a column of the right factor takes as long as `right`
-  // rows of products, packing or reading a row of the left one as long as `left` columns. Measured with AVX-512.
+  // rows of products, packing or reading a row of the left one as long as `left` columns. Measured with AVX-512;
+  // what reads the left factor in place, on idle cores with operands that come from memory.
   double work(std::int64_t all_rows, std::int64_t all_cols, int threads, bool packs_left) const {
-    constexpr double right = 24, start = 64, wait_at_end = 0.25;
-    const double left = packs_left ? 24 : 6;
+    constexpr double right = 24, start = 64;
+    const double left = packs_left ? 24 : 12, wait_at_end = packs_left ? 0.25 : 0.05;
     const auto r = static_cast<double>(std::min(rows, all_rows)),
                c = static_cast<double>(std::min(cols, all_cols));
     const auto turns = static_cast<double>(ceil_div<std::int64_t>(count(all_rows, all_cols), threads));
