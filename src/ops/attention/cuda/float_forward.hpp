@@ -12,13 +12,12 @@
 
 namespace kformer::Impl::cuda {
 
-template <int features_, int warps_, int row_tiles_, int keys_, int blocks_per_multiprocessor_>
+template <int features_, int warps_, int row_tiles_, int keys_>
 struct FloatForwardTiles {
   static constexpr int features = features_;  ///< of q, k and v, padded
   static constexpr int warps = warps_;
   static constexpr int row_tiles = row_tiles_;  ///< of 16 queries, per warp
   static constexpr int keys = keys_;            ///< per pass
-  static constexpr int blocks_per_multiprocessor = blocks_per_multiprocessor_;
   static constexpr int queries = 16 * warps * row_tiles;
 };
 
@@ -26,7 +25,7 @@ template <class Tiles>
 struct FloatForwardKernel {
   static constexpr int features = Tiles::features, warps = Tiles::warps, row_tiles = Tiles::row_tiles,
                        keys = Tiles::keys, queries = Tiles::queries;
-  static constexpr int threads = 32 * warps, blocks_per_multiprocessor = Tiles::blocks_per_multiprocessor;
+  static constexpr int threads = 32 * warps, blocks_per_multiprocessor = 2;
   using Tile = TileOf<float, features>;
   static constexpr int query_bytes = queries * Tile::row_bytes, key_bytes = keys * Tile::row_bytes;
   static constexpr int shared_bytes = query_bytes + 2 * key_bytes;
@@ -230,22 +229,22 @@ struct FloatForwardKernel {
   };
 };
 
-// Occupancy of FloatForwardKernel: registers limit it to two blocks, and shared memory to one for 128 features where a
-// multiprocessor has 100 KB. A thread holds scores, results, and both parts of the factors under way. The warp that
-// multiplies a number splits it: tiles with fewer queries per warp would split keys and values more often.
+// Occupancy of FloatForwardKernel: registers limit it to two blocks. A thread holds scores, results, and both parts of
+// the factors under way. The warp that multiplies a number splits it: tiles with fewer queries per warp would split keys
+// and values more often.
 template <int features>
 struct FloatForwardTableOf;
 template <>
 struct FloatForwardTableOf<64> {
-  using Tiles = FloatForwardTiles<64, 4, 2, 16, 2>;
+  using Tiles = FloatForwardTiles<64, 4, 2, 16>;
 };
 template <>
 struct FloatForwardTableOf<96> {
-  using Tiles = FloatForwardTiles<96, 4, 1, 16, 2>;
+  using Tiles = FloatForwardTiles<96, 4, 1, 16>;
 };
 template <>
 struct FloatForwardTableOf<128> {
-  using Tiles = FloatForwardTiles<128, 4, 1, 32, 1>;
+  using Tiles = FloatForwardTiles<128, 4, 1, 16>;
 };
 
 template <int features>
