@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include <array>
+#include <functional>
 #include <numeric>
+#include <utility>
+#include <vector>
 
 #include "ops/adamw/batches.hpp"
 #include "parallel/ranks.hpp"
@@ -46,6 +49,25 @@ struct Timeline {
   ~Timeline() { Kokkos::Tools::Experimental::set_callbacks(previous); }
 
   static inline int under_way = 0, kernels = 0;
+  Kokkos::Tools::Experimental::EventSet previous;
+};
+
+// Does something once, when a kernel begins.
+struct AtKernel {
+  AtKernel(std::string_view kernel, std::function<void()> what)
+      : previous(Kokkos::Tools::Experimental::get_callbacks()) {
+    namespace Tools = Kokkos::Tools::Experimental;
+    name = kernel;
+    todo = std::move(what);
+    Tools::set_callbacks(Tools::EventSet{});
+    Tools::set_begin_parallel_for_callback([](const char* begun, std::uint32_t, std::uint64_t*) {
+      if (todo && std::string_view(begun).starts_with(name)) std::exchange(todo, {})();
+    });
+  }
+  ~AtKernel() { Kokkos::Tools::Experimental::set_callbacks(previous); }
+
+  static inline std::string_view name;
+  static inline std::function<void()> todo;
   Kokkos::Tools::Experimental::EventSet previous;
 };
 
@@ -169,6 +191,30 @@ BOOST_AUTO_TEST_CASE(backward_computes_while_gradients_are_under_way) {
     BOOST_TEST(kernels(zero, false) == 0);
     BOOST_TEST((kernels(zero, true) > 0) == (ranks->size() > 1));
   }
+}
+
+// The others begin forward when rank 0 is at the end of backward, which waits for none of them.
+BOOST_AUTO_TEST_CASE(backward_waits_for_no_rank) {
+  constexpr std::int64_t batch = 2;  // of one micro-batch: buckets begin in the last
+  const auto ranks = world(), signals = world();
+  const Exec exec;
+  // Kokkos waits for a stream, and so for its messages, before it tells a tool of a kernel.
+  if (ranks->size() == 1 || InstanceRef(exec).stream() != nullptr) return;
+  TrainerOptions options = some_trainer_options(batch);
+  options.parallel = {.ranks = ranks, .zero = ZeroStage::optimizer, .overlap = true, .bucket_bytes = 1000};
+  TrainingRun<float> run(options);
+  const auto signal = [&] {
+    std::byte token{};
+    std::vector<Outgoing> go;
+    std::vector<Incoming> arrives;
+    for (int rank = 1; rank < ranks->size() && ranks->rank() == 0; ++rank) go.push_back({rank, &token, 1});
+    if (ranks->rank() > 0) arrives.push_back({0, &token, 1});
+    signals->exchange(InstanceRef(exec).with_host_memory(), {}, go, arrives);
+  };
+  const AtKernel hook(ranks->rank() == 0 ? "kformer::embedding_backward" : "kformer::embedding_forward",
+                      signal);
+  run.step(random_sequences(batch, TrainingRun<float>::seq_len));
+  BOOST_TEST(!AtKernel::todo);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
