@@ -2,6 +2,7 @@
 """What ctest learns of Python tests: failures always, skips with their reasons."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,13 @@ LEAVES_A_FILE = """import os, tempfile, unittest
 class Leaves(unittest.TestCase):
     def test(self):
         print("left", tempfile.mkdtemp(dir=os.environ["TMPDIR"]), tempfile.mkdtemp())
+"""
+
+HANGS_UP = """import signal, subprocess, sys, unittest
+class HangsUp(unittest.TestCase):
+    def test(self):
+        program = "import os, signal; os.kill(os.getpid(), signal.SIGHUP)"
+        self.assertEqual(subprocess.run([sys.executable, "-c", program]).returncode, -signal.SIGHUP)
 """
 
 
@@ -69,6 +77,14 @@ class RunUnittests(unittest.TestCase):
             left = run.stdout.split("left ", 1)[1].splitlines()[0].split()
             self.assertEqual([file for file in left if not file.startswith(folder)], [])
             self.assertEqual([entry.name for entry in Path(folder).iterdir()], ["leaves.py"])
+
+    def test_programs_hang_up_below_nohup(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "hangs_up.py")
+            path.write_text(HANGS_UP, encoding="utf-8")
+            run = subprocess.run([sys.executable, "-B", RUNNER, path], capture_output=True, text=True, check=False,
+                                 preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        self.assertEqual(run.returncode, 0, run.stdout)
 
 
 class OwnTmpdir(unittest.TestCase):

@@ -4,13 +4,14 @@ CLASS...] FILE|PACKAGE/FILE
 
 Exits with 1 if a test fails, with 77 if all were skipped, with 0 otherwise. Each reason to skip is a line
 `skipped: <reason>` at the end, or `skipped in part: <reason>` if other tests ran. The tests have a TMPDIR of their own, for
-the reason that own_tmpdir.sh gives.
+the reason that own_tmpdir.sh gives. SIGHUP ends their programs even below nohup.
 """
 
 import argparse
 import importlib
 import importlib.util
 import os
+import signal
 import sys
 import tempfile
 import unittest
@@ -74,4 +75,5 @@ def main_in_own_tmpdir():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests send it, and a program inherits that it is ignored
     sys.exit(main_in_own_tmpdir())
