@@ -15,8 +15,10 @@ set(Kformer_OVERSUBSCRIBED_RANKS
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
     PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_mpi_yield_when_idle=0
     OMPI_MCA_btl_vader_single_copy_mechanism=none UCX_TLS=^cma)
-# Sanitizers: Open MPI keeps memory, and whole call stacks say which of its modules did; frame pointers would end in them.
-list(APPEND Kformer_OVERSUBSCRIBED_RANKS ASAN_OPTIONS=allocator_may_return_null=1:fast_unwind_on_malloc=0
+# Sanitizers: Open MPI keeps memory, and whole call stacks say which of its modules did; frame pointers would end in them. Tests
+# load libraries of their own before the sanitizer's.
+list(APPEND Kformer_OVERSUBSCRIBED_RANKS
+     ASAN_OPTIONS=allocator_may_return_null=1:fast_unwind_on_malloc=0:verify_asan_link_order=0
      LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/leak_sanitizer.supp:print_suppressions=0)
 
 # kformer_add_suites(<program> NAMES <component>/<name>... [SUFFIX <text>] [WITHOUT <pattern>] [ARGUMENTS <arg>...] [LABELS <label>...]

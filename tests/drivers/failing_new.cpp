@@ -13,14 +13,21 @@ __attribute__((constructor)) void listen() {
   std::signal(SIGRTMIN, [](int) { next_fails = 1; });
 }
 
+void* memory_or_null(std::size_t bytes) {
+  void* const memory = next_fails ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
+  if (!memory) next_fails = 0;
+  return memory;
+}
+
 }  // namespace
 
 void* operator new(std::size_t bytes) {
-  void* const memory = next_fails ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
-  if (memory) return memory;
-  next_fails = 0;
+  if (void* const memory = memory_or_null(bytes)) return memory;
   throw std::bad_alloc();
 }
+
+// That of a sanitizer takes no memory from the one above, and its delete is the one below.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return memory_or_null(bytes); }
 
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
