@@ -38,7 +38,7 @@ def to_grid(cases: xr.Dataset, axes: str | Sequence[str] | None = None) -> xr.Da
     it is `head_dim`, unless a case in which they differ has the same value. Where the sweep has no case, numbers are NaN
     and texts empty, and `case` is -1.
 
-    Raises GridError if this is no data set or has no cases, an axis is no column, two cases have the same values of all axes, or the
+    Raises GridError if `cases` is no data set or has no cases, an axis is no column, two cases have the same values of all axes, or the
     grid has more than MOST_CELLS values.
     """
     if not isinstance(cases, xr.Dataset):

@@ -48,7 +48,7 @@ def memory_table(groups: dict[str, xr.Dataset]) -> pd.DataFrame:
     table = table.assign(total_GiB=total, in_space_GiB=in_space, budget_GiB=budget, left_GiB=budget - in_space)
     counted = [name for name in table if name.endswith("_GiB") and name != "budget_GiB"]
     table[counted] = table[counted].where(frame["status"] != "unsupported")
-    if in_space.equals(total):
+    if (in_space.isna() | (in_space == total)).all():
         table = table.drop(columns="in_space_GiB")
     table["fits"] = frame["fits"].where(frame["status"].isin(["ok", "skipped_memory"]), frame["status"])
     found = {"max_context": "largest_context", "max_batch": "largest_batch", "extra_time": "recompute_share"}

@@ -102,7 +102,9 @@ class Tables(WithFile, WithMain):
         self.assertNotIn("in_space_GiB", self.planned_on("cuda", space_bytes=[8 * GIB]))
 
     def test_what_an_old_file_leaves_on_a_device_is_unknown(self):
-        self.assertTrue(self.planned_on("cuda")["left_GiB"].isna().all())
+        on_device = self.planned_on("cuda")
+        self.assertTrue(on_device["left_GiB"].isna().all())
+        self.assertNotIn("in_space_GiB", on_device)
         for space in ("serial", "openmp", "threads"):
             self.assertEqual(self.planned_on(space)["left_GiB"].tolist(), [-1.5])
 

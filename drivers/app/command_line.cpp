@@ -32,7 +32,7 @@ std::string toml_string(const std::string& text) {
   return quoted + '"';
 }
 
-// Of a shell's variable without a value, which would otherwise count as no option.
+// An empty variable of a shell would otherwise count as no option.
 std::string not_empty(const std::string& word) { return word.empty() ? "it must not be empty" : ""; }
 
 // The last part of a path, without the ending of a deck.

@@ -53,7 +53,7 @@ Table& declare_cases(ResultFile& file) {
   t.column({.name = "space_bytes",
             .type = u64,
             .units = "byte",
-            .long_name = "the same in the memory of the execution space, which alone has available_bytes",
+            .long_name = "peak bytes in the memory of the execution space, which available_bytes limits",
             .when = scratch_column().when});  // which files of earlier programs lack, too
   t.column(scratch_column());
   t.column({"available_bytes", f64, "byte", "available bytes; NaN if the system does not report them"});

@@ -53,12 +53,12 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(head_dimensions, T, Halves) {
 // while other warps lag behind: in every other pair of emulated blocks copies arrive at once.
 void test_tiles() {
   test_all<bf16>({
-      Case{2, 70, 75, 4, 2, 64, 64}.causal(),
+      Case{2, 140, 150, 4, 2, 64, 64}.causal(),
       Case{1, 270, 75, 2, 2, 96, 96}.scale(0.3),
       Case{1, 75, 145, 4, 2, 96, 96}.causal(),
       Case{1, 270, 70, 2, 1, 128, 128}.window(90),
       Case{1, 70, 270, 2, 2, 128, 128}.causal(),
-      Case{1, 70, 75, 4, 2, 192, 256}.causal(),
+      Case{1, 140, 135, 4, 2, 192, 256}.causal(),
       Case{1, 0, 0, 2, 1, 128, 96}.packed({130, 0, 41}, {70, 5, 67}).causal().softcap(2),
   });
 }

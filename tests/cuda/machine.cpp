@@ -2,12 +2,16 @@
 // Checks of the CUDA kernels that need no device: do they fit, where are their tiles, which thread
 // has which element of a matrix.
 #include "ops/common/cuda/machine.hpp"
+#include "ops/common/cuda/split_floats.hpp"
 #include "ops/common/cuda/tf32_instructions.hpp"
 
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
+#include <random>
 #include <set>
 #include <vector>
 
@@ -336,6 +340,36 @@ BOOST_AUTO_TEST_CASE(kernels_of_sm_90a_are_tested_where_they_run) {
     BOOST_TEST(has_warpgroups(false, m.capability) == (m.capability == 90), m.capability);
   BOOST_TEST(!has_warpgroups(false, 100));
   BOOST_TEST(has_warpgroups(true, 80));
+}
+
+// Both parts have 11 digits, and their sum has all but the last of a float.
+BOOST_AUTO_TEST_CASE(floats_are_split_in_two) {
+  std::mt19937 generator(5);
+  std::uniform_real_distribution<float> between(1, 2);
+  std::uniform_int_distribution<int> powers(-100, 110);
+  const auto check = [](float x) {
+    const cuda::SplitFloat s = cuda::split(x);
+    BOOST_TEST(((s.high | s.low) & 0x1fffu) == 0u, x);
+    const double sum =
+        static_cast<double>(cuda::bits_as_float(s.high)) + static_cast<double>(cuda::bits_as_float(s.low));
+    BOOST_TEST(std::abs(sum - static_cast<double>(x)) <= std::ldexp(std::abs(static_cast<double>(x)), -22), x);
+  };
+  for (int i = 0; i < 2000; ++i) {
+    const float x = std::ldexp(between(generator), powers(generator));
+    check(x), check(-x);
+  }
+  for (const float x :
+       {0.0f, 1.0f, std::nextafter(1.0f, 2.0f), std::nextafter(2.0f, 1.0f), 0x1.ffep0f, 0x1.001p0f})
+    check(x);
+}
+
+BOOST_AUTO_TEST_CASE(sums_are_doubtful_unless_finite_and_not_tiny) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  using cuda::is_doubtful;
+  for (const float x : {infinity, std::numeric_limits<float>::quiet_NaN(), 0x1.8p-101f, 0x1p-149f})
+    BOOST_TEST((is_doubtful(x) && is_doubtful(-x)), x);
+  for (const float x : {0.0f, 1.0f, 0x1p-100f, std::numeric_limits<float>::max()})
+    BOOST_TEST((!is_doubtful(x) && !is_doubtful(-x)), x);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

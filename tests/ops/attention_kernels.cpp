@@ -41,6 +41,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(shapes_and_positions, T, Scalars) {
       Case{4, 5, 7, 4, 2, 0, 64},
       Case{1, 5, 7, 2, 1, 8, 0},
       Case{1, 521, 521, 1, 1, 8, 8}.causal(),
+      Case{1, 75, 700, 1, 1, 8, 8}.causal(),
       Case{1, 75, 1025, 4, 1, 16, 16}.causal().window(300),
       Case{1, 40, 75, 2, 1, 8, 8}.window(std::numeric_limits<std::int64_t>::max()),
       Case{2, 75, 40, 2, 1, 8, 8}.causal().window(std::numeric_limits<std::int64_t>::max()),

@@ -47,7 +47,7 @@ struct HeadRows {
 struct AttentionRules {
   HeadRows lse;
   int q_heads, group;        ///< query heads, and how many of them share a key head
-  int head_dim, v_head_dim;  ///< multiples of 16 bytes
+  int head_dim, v_head_dim;  ///< rows of them are multiples of 16 bytes
   float scale, softcap;
   int window;  ///< 0 for none
   bool causal;

@@ -172,7 +172,7 @@ struct BackwardKernel {
       const Differentiation differentiate(a);
       for (; is_there(pass); pass = after(pass)) {
         wait_copies<0>();
-        block_barrier();  // these partners are there, and the last ones may go
+        block_barrier();  // these partners have arrived, and no warp reads the other stage any more
         copy_partners(after(pass));
         const Stage stage = stage_of(pass);
         Scores gradient, score;

@@ -43,7 +43,7 @@ struct BackwardTiles {
   }
 };
 
-// Occupancy of BackwardKernel: registers limit it to eight warps. A thread keeps the sums of one or two
+// Occupancy of BackwardKernel: registers or shared memory limit it to eight warps. A thread keeps the sums of one or two
 // gradients in registers (48 to 128 of them) besides scores and their gradients, so that no sums go through
 // memory and every gradient is written once. For dq and dk of 256 features shared memory limits it to four where
 // a multiprocessor has 100 KB. As in forward, independent products and the copies of the next partners hide

@@ -18,7 +18,7 @@ inline constexpr int most_features = 256, most_float_features = 128;
 /// Lengths, strides of tokens and numbers of tiles are 32-bit numbers in kernels.
 inline constexpr std::int64_t most_length = std::int64_t(1) << 30;
 
-/// The elements of 16 bytes.
+/// How many elements 16 bytes hold.
 constexpr std::int64_t chunk_elements(DType dtype) { return 16 / static_cast<std::int64_t>(size_of(dtype)); }
 
 /// Empty if the kernels can read the array 16 bytes at a time, otherwise the reason.

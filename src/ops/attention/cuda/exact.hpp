@@ -6,7 +6,8 @@
 
 /// \file
 /// The rows of a tile one by one, without tensor cores; nothing that a row does not see enters them: the
-/// fallback of a tile if a value is not finite and only some of its queries see it.
+/// fallback of a tile if a value is not finite and only some of its queries see it, or, of floats, if a sum is
+/// doubtful.
 
 namespace kformer::Impl::cuda {
 

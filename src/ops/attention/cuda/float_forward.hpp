@@ -118,10 +118,10 @@ struct FloatForwardKernel {
         copy_values(key);
         commit_copies();
         wait_copies<1>();
-        block_barrier();  // keys are there, and queries
+        block_barrier();  // keys and queries have arrived
         float score[row_tiles][keys / 8][4];
         multiply_keys(score);
-        block_barrier();  // and may go
+        block_barrier();  // all warps have read the keys
         if (key + keys < last.end) copy_keys(key + keys);
         commit_copies();
         const bool hides = last.begin > key || first.end < key + keys;
@@ -132,9 +132,9 @@ struct FloatForwardKernel {
           softmax.weigh(m, score[m], result[m]);
         }
         wait_copies<1>();
-        block_barrier();  // values are there
+        block_barrier();  // values have arrived
         multiply_values(score);
-        block_barrier();  // and may go
+        block_barrier();  // all warps have read the values
       }
       wait_copies<0>();
     }

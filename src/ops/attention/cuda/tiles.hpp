@@ -96,7 +96,7 @@ KFORMER_DEVICE int opaque_below(int x) {
   return static_cast<int>(static_cast<unsigned>(opaque(x)) % n);
 }
 
-/// Rows of numbers that are stored so.
+/// Rows of `features` numbers of type `Stored`, as rows of 16-bit numbers.
 template <class Stored, int features>
 using TileOf = Swizzled<features* static_cast<int>(sizeof(Stored)) / 2>;
 

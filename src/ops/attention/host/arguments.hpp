@@ -77,7 +77,7 @@ struct AttentionKernels {
   void (*decode)(const Arguments&, const Parts&, const Sequence&, std::int64_t part, void* scratch);
   void (*combine)(const Arguments&, const Parts&, const Sequence&, const RowRange&, void* scratch);
 
-  int backward_rows, backward_keys;  ///< `backward` works best on multiples of these
+  int backward_rows, backward_keys;  ///< calls of `backward` have multiples of these
   void (*delta)(const Arguments&, const GradientArguments&, const Sequence&, const RowRange&, void* scratch);
   std::size_t (*backward_scratch)(const Arguments&);
   void (*backward)(const Arguments&, const GradientArguments&, const Sequence&, const RowRange&,

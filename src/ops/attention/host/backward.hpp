@@ -13,8 +13,8 @@ namespace kformer::Impl::simd::KFORMER_ISA {
 
 /// Keys of a block: their P and dS stay in the first caches from product to product.
 inline constexpr int block_keys = 96;
-/// Keys of a tile: at least these, and so many that their gradients take half of a second-level cache. The more, the
-/// less often rows are loaded. Processors with AVX-512 have caches of 1 MiB and more.
+/// Keys of a tile. The more, the less often rows are loaded; but with AVX-512, keys, values and their gradients take at
+/// most 512 KiB, half of a second-level cache of 1 MiB.
 inline constexpr int backward_keys = 192, most_backward_keys = 384;
 template <class C>
 int tile_keys(const Arguments& p) {
@@ -38,7 +38,7 @@ struct BackwardTile {
   const RowRange& range;
   std::int64_t first_key;  // of the tile, and how many
   int keys;
-  std::int64_t last_key;  // behind the last tile
+  std::int64_t end_key;  // behind the last tile
   std::int64_t k_stride, v_stride;
   int k_dim, v_dim;    // padded to whole vectors
   C *k, *v, *dk, *dv;  // (key, feature)
@@ -100,7 +100,7 @@ struct BackwardTile {
   }
 
   void run(std::int64_t begin, std::int64_t end) {
-    last_key = end;
+    end_key = end;
     std::int64_t tiles = (end - begin + tile_keys<C>(p) - 1) / tile_keys<C>(p);
     for (first_key = begin; first_key < end; first_key += keys, --tiles) {
       const std::int64_t even = (end - first_key + tiles * block_keys - 1) / (tiles * block_keys) * block_keys;
@@ -207,7 +207,7 @@ struct BackwardTile {
       prefetch(row_data<const C>(g.dq_sum, s, rows[next_sum - tile_begin]), p.head_dim);
     if (tile_end < range.count) return;
     for (const int end = next_key + keys / 6; next_key < end && next_key < keys; ++next_key) {
-      if (first_key + keys + next_key < last_key) {
+      if (first_key + keys + next_key < end_key) {
         prefetch(key_data<const T>(p.k, s, range.kv_head, first_key + keys + next_key), p.head_dim);
         prefetch(key_data<const T>(p.v, s, range.kv_head, first_key + keys + next_key), p.v_head_dim);
       }
@@ -267,7 +267,7 @@ struct BackwardTile {
             dout_panels + row * panel_stride(v_dim) + v * W, x.lanes, gradient + at, backward_rows<C>);
       });
     };
-    // A derivative of nothing would make NaN of a hidden pair's 0.
+    // The derivative of a score that was not computed may be NaN, and NaN times the 0 of a hidden pair too.
     has_derivative(p) ? multiply(0, 0, n) : for_each_stair<T>(x, first_key + j0, n, multiply);
     prefetch_some();
     bool hidden = false;
@@ -324,7 +324,7 @@ struct BackwardTile {
     add_to_rows(row, count, j0, n);
   }
 
-  // The same for a panel at an edge: rows and the keys behind all that their vector sees do not meet.
+  // The same for a panel at an edge: each vector of rows skips the keys that it does not see.
   void products_in_stairs(const Panel& x, int row, int j0, int n) {
     if constexpr (uses_pairs<T>) pair_weights(row, x.count, n);
     for_each_stair<T>(x, first_key + j0, n, [&](int v, int begin, int end) {

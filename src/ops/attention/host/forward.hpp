@@ -99,7 +99,7 @@ struct ForwardTile {
     }
   }
 
-  // Queries of a panel, before its first step. Those of the next one arrive meanwhile.
+  // Loads the queries of a panel before its first step, and prefetches those of the next.
   void load_panel(int n) {
     const int row = n * panel_lanes<C>, count = panel[n].count;
     for (int i = 0; i < count; ++i)
@@ -124,7 +124,7 @@ struct ForwardTile {
     }
   }
 
-  // In the last step, the rows that the panel will write.
+  // In the last step, prefetches the rows that the panel will write.
   void prefetch_out(int n) const {
     for (int i = 0; i < panel[n].count; ++i)
       prefetch(row_data<const T>(p.out, s, rows[n * panel_lanes<C> + i]), p.v_head_dim);

@@ -23,7 +23,7 @@ struct Panel {
   int count, lanes;  // rows, and rows padded to whole vectors
   int stride;        // from the scores of one key to those of the next
   std::int64_t least_first, greatest_first, least_end, greatest_end;
-  std::int64_t ends[block_vectors];  // no row of this vector or one before sees a key from here on
+  std::int64_t ends[block_vectors];  // of the keys that the rows up to this vector see
 
   /// Whether no row sees any of the keys, by position.
   bool hides_all(std::int64_t first, int keys) const {
@@ -49,8 +49,8 @@ Panel make_panel_of(const Row* rows, int count, int lanes, int stride) {
 }
 
 /// Along the diagonal of a causal mask the first vectors of a panel see fewer keys than the last. Of `keys` keys from
-/// `first`, these many are seen by vector `v` or one before, rounded up to whole register blocks. Not for pairs, whose
-/// products of zeros are no zeros: they flush sums below the normal numbers.
+/// `first`, these many are seen by vector `v` or one before, rounded up to whole register blocks. Pairs meet all
+/// keys: their product of zeros flushes a subnormal sum to 0.
 template <class T>
 int seen_until(const Panel& panel, int v, std::int64_t first, int keys) {
   if (uses_pairs<T> || v + 1 == panel.lanes / width<Arithmetic<T>>) return keys;

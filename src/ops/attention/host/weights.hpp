@@ -8,8 +8,8 @@
 
 namespace kformer::Impl::simd::KFORMER_ISA {
 
-/// `exp(scale · (score − most))` for scores up to `most`, exactly 1 where they are equal; 0 where it is less than the
-/// normal numbers, as for a score of −∞; NaN stays NaN.
+/// `exp(scale · (score − most))` for scores up to `most`, exactly 1 where they are equal; near the least normal
+/// number it may be 0 or subnormal, below that and for a score of −∞ it is 0; NaN stays NaN.
 template <class C>
 class WeightExp {
  public:
@@ -34,7 +34,7 @@ class WeightExp {
 inline constexpr float power_of_two[] = {0x1.62e42cp-1f, 0x1.ebfd58p-3f,  0x1.c68912p-5f,
                                          0x1.3d0b92p-7f, 0x1.46d64ep-10f, 0x1.c54174p-13f};
 
-/// 2ʸ = 2ⁿ·2ʳ with n = ⌊y⌋: one instruction makes r, and one multiplies by 2ⁿ. Good to one ulp and 6e-8·|y|.
+/// 2ʸ = 2ⁿ·2ʳ with n = ⌊y⌋: one instruction makes r, and one multiplies by 2ⁿ. Good to one ulp and 1e-7·|y|.
 template <>
 class WeightExp<float> {
  public:

@@ -5,7 +5,7 @@
 
 /// \file
 /// Products of floats on tensor cores: x = high + low, each of the 11 digits of TF32, and x · y ≈ low · high + high · low
-/// + high · high. What is missing is below 2⁻²² of the product. Tensor cores cut off what they add, so they add only eight
+/// + high · high. What is missing is below 2⁻²¹ of the product. Tensor cores cut off what they add, so they add only eight
 /// products at a time, and float additions do the rest (Ootomo and Yokota, arXiv:2203.03341).
 
 namespace kformer::Impl::cuda {
