@@ -28,7 +28,9 @@ class Bad(unittest.TestCase):
 LEAVES_A_FILE = """import os, tempfile, unittest
 class Leaves(unittest.TestCase):
     def test(self):
-        print("left", tempfile.mkdtemp(dir=os.environ["TMPDIR"]), tempfile.mkdtemp())
+        folder = os.environ["TMPDIR"]
+        assert os.stat(folder).st_mode & 0o555 == 0o555  # programs run as other users, too
+        print("left", tempfile.mkdtemp(dir=folder), tempfile.mkdtemp())
 """
 
 HANGS_UP = """import signal, subprocess, sys, unittest

@@ -69,6 +69,7 @@ def main():
 
 def main_in_own_tmpdir():
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        os.chmod(folder, 0o755)  # tests that run programs as another user have their files in it
         os.environ["TMPDIR"] = folder
         tempfile.tempdir = None  # asks TMPDIR anew
         return main()

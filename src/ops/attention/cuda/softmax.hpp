@@ -80,10 +80,11 @@ class Softmax {
         highest = largest(highest, largest(score[n][2 * half], score[n][2 * half + 1]));
       highest = largest(highest, shuffle_xor(highest, 1));
       highest = largest(highest, shuffle_xor(highest, 2));
-      // A row that has seen nothing yet: any finite number does. Both products are rounded: without a higher score the
-      // correction is 1, pass after pass.
-      const float from = highest == -infinity() ? 0 : rounded_product(highest, m_factor);
-      const float correction = exp2_fast(rounded_product(m_highest[m][half], m_factor) - from);
+      // A row that has seen nothing yet: any finite number does.
+      const float from = highest == -infinity() ? 0 : highest * m_factor;
+      // Without a higher score exactly 1, also where the compiler fuses the product and the difference.
+      const float correction =
+          m_highest[m][half] == highest ? 1 : exp2_fast(m_highest[m][half] * m_factor - from);
       m_highest[m][half] = highest;
       float sum = 0;
       KFORMER_DEVICE_UNROLL
