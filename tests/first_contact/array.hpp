@@ -44,7 +44,7 @@ class Array {
     return fill([&](std::size_t) { return static_cast<compute_t<T>>(normal(generator)); });
   }
 
-  T* data() const { return static_cast<T*>(static_cast<void*>(m_memory.data())) + guard; }
+  T* data() const { return reinterpret_cast<T*>(m_memory.data()) + guard; }
 
   /// As it is on the device.
   template <class Real>
@@ -86,7 +86,7 @@ class Array {
  private:
   static constexpr std::size_t guard = 64;  // the array stays as aligned as the memory
 
-  T* values() { return static_cast<T*>(static_cast<void*>(m_bytes.data())) + guard; }
+  T* values() { return reinterpret_cast<T*>(m_bytes.data()) + guard; }
 
   std::vector<std::int64_t> m_extents;
   std::size_t m_size;

@@ -111,7 +111,7 @@ class Problem {
   std::vector<std::int64_t> queries() const { return {s.batch, s.q_len, s.q_heads, s.head_dim}; }
   std::vector<std::int64_t> keys() const { return {s.batch, s.kv_len, s.kv_heads, s.head_dim}; }
   cuda::Heads<Stored> heads(const Array<T>& x, std::int64_t length, std::int64_t count) const {
-    return {static_cast<Stored*>(static_cast<void*>(x.data())), length * count * s.head_dim,
+    return {reinterpret_cast<Stored*>(x.data()), length * count * s.head_dim,
             static_cast<int>(count * s.head_dim), static_cast<int>(s.head_dim)};
   }
 };

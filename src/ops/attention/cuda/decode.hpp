@@ -72,17 +72,17 @@ struct DecodeKernel {
     float result[features / 8][4];
     Softmax<1> softmax;
 
-    KFORMER_DEVICE Block(const DecodeKernel& kernel_, const DecodePart& part_)
-        : kernel(kernel_),
-          a(kernel_.a),
-          part(part_),
+    KFORMER_DEVICE Block(const DecodeKernel& of_kernel, const DecodePart& of_part)
+        : kernel(of_kernel),
+          a(of_kernel.a),
+          part(of_part),
           lane(thread_index() % 32),
           warp(thread_index() / 32),
           row_tile(warp % Tiles::row_tiles),
           key_group(warp / Tiles::row_tiles),
           shared_queries(shared_begin()),
           shared_passes(shared_begin() + rows * row_bytes),
-          softmax(kernel_.a) {
+          softmax(of_kernel.a) {
       KFORMER_DEVICE_UNROLL
       for (int half = 0; half < 2; ++half) {
         seen[half] = visible_keys(a, part.tile, part.query(16 * row_tile + lane / 4 + 8 * half));
