@@ -240,6 +240,17 @@ int a_element(int row, int column) { return (5 * row + 3 * column + row * column
 int b_element(int row, int column) { return (7 * row + 2 * column + row * column) % 13 - 6; }
 int c_element(int row, int column) { return 3 * row - 5 * column; }
 
+/// What `lane` has of C + A · B, with `depth` columns of A.
+template <int depth>
+void check_sums(int lane, const float (&c)[4]) {
+  for (int i = 0; i < 4; ++i) {
+    const Place p = place_in_c(lane, i);
+    int sum = c_element(p.row, p.column);
+    for (int k = 0; k < depth; ++k) sum += a_element(p.row, k) * b_element(k, p.column);
+    BOOST_TEST(c[i] == static_cast<float>(sum), "lane " << lane << ", register " << i);
+  }
+}
+
 template <Half type, class T>
 void check_multiply_add() {
   const auto bits = [](int x) { return static_cast<std::uint32_t>(T(static_cast<float>(x)).bits); };
@@ -259,12 +270,7 @@ void check_multiply_add() {
       c[i] = static_cast<float>(c_element(p.row, p.column));
     }
     cuda::multiply_add<type>(c, a, b[0], b[1]);
-    for (int i = 0; i < 4; ++i) {
-      const Place p = place_in_c(lane, i);
-      int sum = c_element(p.row, p.column);
-      for (int k = 0; k < 16; ++k) sum += a_element(p.row, k) * b_element(k, p.column);
-      BOOST_TEST(c[i] == static_cast<float>(sum), "lane " << lane << ", register " << i);
-    }
+    check_sums<16>(lane, c);
   });
 }
 
@@ -289,12 +295,7 @@ BOOST_AUTO_TEST_CASE(matrix_fragments_of_tf32) {
       b[i] = cuda::float_as_bits(static_cast<float>(b_element(i == 0 ? in_group : in_group + 4, group)));
     a[0] |= 0x1fff;  // ignored
     cuda::multiply_add_tf32(c, a, b[0], b[1]);
-    for (int i = 0; i < 4; ++i) {
-      const Place p = place_in_c(lane, i);
-      int sum = c_element(p.row, p.column);
-      for (int k = 0; k < 8; ++k) sum += a_element(p.row, k) * b_element(k, p.column);
-      BOOST_TEST(c[i] == static_cast<float>(sum), "lane " << lane << ", register " << i);
-    }
+    check_sums<8>(lane, c);
   });
 }
 

@@ -58,16 +58,16 @@ struct AtKernel {
       : previous(Kokkos::Tools::Experimental::get_callbacks()) {
     namespace Tools = Kokkos::Tools::Experimental;
     name = kernel;
-    todo = std::move(what);
+    action = std::move(what);
     Tools::set_callbacks(Tools::EventSet{});
     Tools::set_begin_parallel_for_callback([](const char* begun, std::uint32_t, std::uint64_t*) {
-      if (todo && std::string_view(begun).starts_with(name)) std::exchange(todo, {})();
+      if (action && std::string_view(begun).starts_with(name)) std::exchange(action, {})();
     });
   }
   ~AtKernel() { Kokkos::Tools::Experimental::set_callbacks(previous); }
 
   static inline std::string_view name;
-  static inline std::function<void()> todo;
+  static inline std::function<void()> action;
   Kokkos::Tools::Experimental::EventSet previous;
 };
 
@@ -214,7 +214,7 @@ BOOST_AUTO_TEST_CASE(backward_waits_for_no_rank) {
   const AtKernel hook(ranks->rank() == 0 ? "kformer::embedding_backward" : "kformer::embedding_forward",
                       signal);
   run.step(random_sequences(batch, TrainingRun<float>::seq_len));
-  BOOST_TEST(!AtKernel::todo);
+  BOOST_TEST(!AtKernel::action);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -16,11 +16,11 @@ void launch_tiles(Stream stream, const AttentionArgumentsOf<float>& a, const Seq
 void attention_forward_tf32x3(Stream stream, const AttentionArgumentsOf<float>& a, const Sequences& sequences) {
   const int features = a.head_dim > a.v_head_dim ? a.head_dim : a.v_head_dim;
   if (features <= 64)
-    launch_tiles<FloatForwardTable<64>>(stream, a, sequences);
+    launch_tiles<FloatForwardTiles<64>>(stream, a, sequences);
   else if (features <= 96)
-    launch_tiles<FloatForwardTable<96>>(stream, a, sequences);
+    launch_tiles<FloatForwardTiles<96>>(stream, a, sequences);
   else
-    launch_tiles<FloatForwardTable<128>>(stream, a, sequences);
+    launch_tiles<FloatForwardTiles<128>>(stream, a, sequences);
 }
 
 }  // namespace kformer::Impl::cuda

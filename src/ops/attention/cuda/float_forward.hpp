@@ -12,12 +12,15 @@
 
 namespace kformer::Impl::cuda {
 
-template <int features_, int warps_, int row_tiles_, int keys_>
+// Occupancy of FloatForwardKernel: registers limit it to two blocks. A thread holds scores, results, and both parts of
+// the factors under way. The warp that multiplies a number splits it: tiles with fewer queries per warp would split keys
+// and values more often.
+template <int features_>
 struct FloatForwardTiles {
   static constexpr int features = features_;  ///< of q, k and v, padded
-  static constexpr int warps = warps_;
-  static constexpr int row_tiles = row_tiles_;  ///< of 16 queries, per warp
-  static constexpr int keys = keys_;            ///< per pass
+  static constexpr int warps = 4;
+  static constexpr int row_tiles = features <= 64 ? 2 : 1;  ///< of 16 queries, per warp
+  static constexpr int keys = 16;                           ///< per pass
   static constexpr int queries = 16 * warps * row_tiles;
 };
 
@@ -64,8 +67,7 @@ struct FloatForwardKernel {
       shared_queries = shared_begin();
       shared_keys = shared_queries + query_bytes;
       shared_values = shared_keys + key_bytes;
-      KFORMER_DEVICE_UNROLL
-      for (int m = 0; m < row_tiles; ++m) clear(result[m]);
+      clear(result);
     }
 
     /// False if some result may be wrong. What tensor cores make of numbers that are not finite, or that cannot be
@@ -140,8 +142,7 @@ struct FloatForwardKernel {
     }
 
     KFORMER_DEVICE void multiply_keys(float (&score)[row_tiles][keys / 8][4]) const {
-      KFORMER_DEVICE_UNROLL
-      for (int m = 0; m < row_tiles; ++m) clear(score[m]);
+      clear(score);
       const int lane = opaque(this->lane);  // what follows from it is not kept in registers meanwhile
       KFORMER_DEVICE_NO_UNROLL
       for (int k = 0; k < features / 8; ++k) {
@@ -228,26 +229,5 @@ struct FloatForwardKernel {
     }
   };
 };
-
-// Occupancy of FloatForwardKernel: registers limit it to two blocks. A thread holds scores, results, and both parts of
-// the factors under way. The warp that multiplies a number splits it: tiles with fewer queries per warp would split keys
-// and values more often.
-template <int features>
-struct FloatForwardTableOf;
-template <>
-struct FloatForwardTableOf<64> {
-  using Tiles = FloatForwardTiles<64, 4, 2, 16>;
-};
-template <>
-struct FloatForwardTableOf<96> {
-  using Tiles = FloatForwardTiles<96, 4, 1, 16>;
-};
-template <>
-struct FloatForwardTableOf<128> {
-  using Tiles = FloatForwardTiles<128, 4, 1, 16>;
-};
-
-template <int features>
-using FloatForwardTable = typename FloatForwardTableOf<features>::Tiles;
 
 }  // namespace kformer::Impl::cuda

@@ -21,24 +21,18 @@ KFORMER_DEVICE SplitFloat split(float x) {
   return {float_as_bits(high), float_as_bits(x - high) & 0xffffe000u};
 }
 
-/// A fragment of 16 × 8 of the left factor.
-struct SplitRows {
-  std::uint32_t high[4], low[4];
+/// What a thread has of a factor: `count` numbers.
+template <int count>
+struct SplitFragment {
+  std::uint32_t high[count], low[count];
 
   KFORMER_DEVICE void put(int i, float x) {
     const SplitFloat s = split(x);
     high[i] = s.high, low[i] = s.low;
   }
 };
-/// A fragment of 8 × 8 of the right factor.
-struct SplitColumns {
-  std::uint32_t high[2], low[2];
-
-  KFORMER_DEVICE void put(int i, float x) {
-    const SplitFloat s = split(x);
-    high[i] = s.high, low[i] = s.low;
-  }
-};
+using SplitRows = SplitFragment<4>;     ///< 16 × 8 of the left factor
+using SplitColumns = SplitFragment<2>;  ///< 8 × 8 of the right factor
 
 /// sum[m][first + n] += a[m] · b[n].
 template <int rows, int columns, int all>
