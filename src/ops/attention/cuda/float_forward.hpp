@@ -2,8 +2,7 @@
 #pragma once
 
 #include "ops/attention/cuda/exact.hpp"
-#include "ops/attention/cuda/softmax.hpp"
-#include "ops/attention/cuda/tiles.hpp"
+#include "ops/attention/cuda/forward_block.hpp"
 #include "ops/common/cuda/split_floats.hpp"
 
 /// \file
@@ -47,36 +46,21 @@ struct FloatForwardKernel {
   /// Columns of 8 keys or features whose products are under way together: none waits for the one before.
   static constexpr int columns = keys / 8 < 4 / row_tiles ? keys / 8 : 4 / row_tiles;
 
-  /// What a thread has of its block: scores and results in the fragments of its warp.
-  struct Block {
-    const AttentionArgumentsOf<float>& a;
-    const QueryTile& tile;
-    int head;
-    int lane, warp;
-    SharedAddress shared_queries, shared_keys, shared_values;
-    float result[row_tiles][features / 8][4];
-    Softmax<row_tiles> softmax;
+  struct Block : ForwardBlock<Tiles, float> {
+    using Base = ForwardBlock<Tiles, float>;
+    using Base::first_row, Base::lane, Base::result, Base::shared_keys, Base::shared_queries,
+        Base::shared_values, Base::softmax;
+    using Scores = typename Base::Scores;
 
     KFORMER_DEVICE Block(const FloatForwardKernel& kernel, const QueryTile& of_tile, int of_head)
-        : a(kernel.a),
-          tile(of_tile),
-          head(of_head),
-          lane(thread_index() % 32),
-          warp(thread_index() / 32),
-          softmax(kernel.a) {
-      shared_queries = shared_begin();
-      shared_keys = shared_queries + query_bytes;
-      shared_values = shared_keys + key_bytes;
-      clear(result);
-    }
+        : Base(kernel.a, of_tile, of_head, query_bytes) {}
 
     /// False if some result may be wrong. What tensor cores make of numbers that are not finite, or that cannot be
     /// split, is never finite, also where a query does not see them: 0 · NaN is not 0.
     KFORMER_DEVICE bool run() {
-      copy_rows<queries, features, threads>(shared_queries,
-                                            a.q.row(tile.batch, tile.q_begin + tile.first, head),
-                                            opaque(a.q.token_stride), tile.q_len - tile.first, a.head_dim);
-      pass_keys();
+      this->copy_queries();
+      this->pass_keys([this](Scores& score) { multiply_keys(score); },
+                      [this](Scores& score, int key, bool hides) { return attend(score, key, hides); });
       bool doubtful = false;
       KFORMER_DEVICE_UNROLL
       for (int m = 0; m < row_tiles; ++m) {
@@ -87,7 +71,8 @@ struct FloatForwardKernel {
         }
       }
       if (any_of_block(doubtful)) return false;
-      store();
+      this->store(
+          [](float* out, float x, float y) { store_words(out, Words<2>{float_as_bits(x), float_as_bits(y)}); });
       return true;
     }
 
@@ -97,51 +82,20 @@ struct FloatForwardKernel {
       return static_cast<SharedAddress>(pair / 4 * 128) + Tile::at(row, pair % 4 * 2 + half);
     }
 
-    KFORMER_DEVICE int first_row(int m) const { return (warp * row_tiles + m) * 16; }
-
-    KFORMER_DEVICE void copy_keys(int first) const {
-      copy_rows<keys, features, threads>(shared_keys,
-                                         a.k.row(tile.batch, tile.kv_begin + first, head / a.group),
-                                         opaque(a.k.token_stride), tile.kv_len - first, a.head_dim);
-    }
-    KFORMER_DEVICE void copy_values(int first) const {
-      copy_rows<keys, features, threads>(shared_values,
-                                         a.v.row(tile.batch, tile.kv_begin + first, head / a.group),
-                                         opaque(a.v.token_stride), tile.kv_len - first, a.v_head_dim);
-    }
-
-    KFORMER_DEVICE void pass_keys() {
-      const int last_query = (tile.first + queries < tile.q_len ? tile.first + queries : tile.q_len) - 1;
-      const Visible first = visible_keys(a, tile, tile.first), last = visible_keys(a, tile, last_query);
-      int key = first.begin / keys * keys;
-      if (key < last.end) copy_keys(key);
-      commit_copies();
-      for (; key < last.end; key += keys) {
-        copy_values(key);
-        commit_copies();
-        wait_copies<1>();
-        block_barrier();  // keys and queries have arrived
-        float score[row_tiles][keys / 8][4];
-        multiply_keys(score);
-        block_barrier();  // all warps have read the keys
-        if (key + keys < last.end) copy_keys(key + keys);
-        commit_copies();
-        const bool hides = last.begin > key || first.end < key + keys;
-        KFORMER_DEVICE_UNROLL
-        for (int m = 0; m < row_tiles; ++m) {
-          softmax.cap(score[m]);
-          if (hides) hide_unseen(score[m], m, key);
-          softmax.weigh(m, score[m], result[m]);
-        }
-        wait_copies<1>();
-        block_barrier();  // values have arrived
-        multiply_values(score);
-        block_barrier();  // all warps have read the values
+    KFORMER_DEVICE bool attend(Scores& score, int key, bool hides) {
+      KFORMER_DEVICE_UNROLL
+      for (int m = 0; m < row_tiles; ++m) {
+        softmax.cap(score[m]);
+        if (hides) this->hide_unseen(score[m], m, key);
+        softmax.weigh(m, score[m], result[m]);
       }
-      wait_copies<0>();
+      wait_copies<1>();
+      block_barrier();  // values have arrived
+      multiply_values(score);
+      return true;
     }
 
-    KFORMER_DEVICE void multiply_keys(float (&score)[row_tiles][keys / 8][4]) const {
+    KFORMER_DEVICE void multiply_keys(Scores& score) const {
       clear(score);
       const int lane = opaque(this->lane);  // what follows from it is not kept in registers meanwhile
       KFORMER_DEVICE_NO_UNROLL
@@ -169,15 +123,9 @@ struct FloatForwardKernel {
       }
     }
 
-    /// By this thread's rows of tile m.
-    KFORMER_DEVICE void hide_unseen(float (&score)[keys / 8][4], int m, int first_key) const {
-      const int row = tile.first + first_row(m) + lane / 4;
-      hide(score, {visible_keys(a, tile, row), visible_keys(a, tile, row + 8)}, first_key);
-    }
-
     /// The weights of two keys next to each other are in one thread, which has them as columns lane % 4 and
     /// lane % 4 + 4 of the left factor: the same keys are these rows of the right one.
-    KFORMER_DEVICE void multiply_values(const float (&weight)[row_tiles][keys / 8][4]) {
+    KFORMER_DEVICE void multiply_values(const Scores& weight) {
       const int lane = opaque(this->lane);
       SplitRows left[keys / 8][row_tiles];
       KFORMER_DEVICE_UNROLL
@@ -205,27 +153,6 @@ struct FloatForwardKernel {
     /// Of this thread's feature of column n.
     KFORMER_DEVICE float value_at(int lane, int row, int n) const {
       return load_shared<float>(shared_values + place(row, n, lane / 16) + 4 * (lane / 4 % 4));
-    }
-
-    KFORMER_DEVICE void store() {
-      KFORMER_DEVICE_UNROLL
-      for (int m = 0; m < row_tiles; ++m) {
-        KFORMER_DEVICE_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          const RowSum row = softmax.finish(m, half);
-          const int query_index = tile.first + first_row(m) + lane / 4 + 8 * half;
-          if (query_index >= tile.q_len) continue;
-          float* out = a.out.row(tile.batch, tile.q_begin + query_index, head);
-          KFORMER_DEVICE_UNROLL
-          for (int n = 0; n < features / 8; ++n) {
-            const int feature = 8 * n + 2 * (lane % 4);
-            const Words<2> both{float_as_bits(result[m][n][2 * half] * row.inverse),
-                                float_as_bits(result[m][n][2 * half + 1] * row.inverse)};
-            if (feature < a.v_head_dim) store_words(out + feature, both);
-          }
-          if (lane % 4 == 0) a.lse.at(tile.batch, head, tile.q_begin + query_index) = row.lse;
-        }
-      }
     }
   };
 };

@@ -2,8 +2,7 @@
 #pragma once
 
 #include "ops/attention/cuda/exact.hpp"
-#include "ops/attention/cuda/softmax.hpp"
-#include "ops/attention/cuda/tiles.hpp"
+#include "ops/attention/cuda/forward_block.hpp"
 
 /// \file
 /// Attention forward by `mma.sync` (compute capability 8.0 and later), after FlashAttention-2 (Dao,
@@ -48,44 +47,32 @@ struct ForwardKernel {
   }
 
  private:
-  /// What a thread has of its block: queries, scores and results in the fragments of its warp.
-  struct Block {
-    const AttentionArguments& a;
-    const QueryTile& tile;
-    int head;
-    int lane, warp;
-    SharedAddress shared_queries, shared_keys, shared_values;
+  /// And the fragments of its warp's queries, where they are kept in registers.
+  struct Block : ForwardBlock<Tiles, std::uint16_t> {
+    using Base = ForwardBlock<Tiles, std::uint16_t>;
+    using Base::first_row, Base::lane, Base::result, Base::shared_keys, Base::shared_queries,
+        Base::shared_values, Base::softmax;
+    using Scores = typename Base::Scores;
+
     std::uint32_t query[Tiles::query_in_registers ? row_tiles : 1][features / 16][4];
-    float result[row_tiles][features / 8][4];
-    Softmax<row_tiles> softmax;
 
     KFORMER_DEVICE Block(const ForwardKernel& kernel, const QueryTile& of_tile, int of_head)
-        : a(kernel.a),
-          tile(of_tile),
-          head(of_head),
-          lane(thread_index() % 32),
-          warp(thread_index() / 32),
-          softmax(kernel.a) {
-      shared_queries = shared_begin();
-      shared_keys = Tiles::query_in_registers ? shared_queries : shared_queries + query_bytes;
-      shared_values = shared_keys + key_bytes;
-      clear(result);
-    }
+        : Base(kernel.a, of_tile, of_head, Tiles::query_in_registers ? 0 : query_bytes) {}
 
     /// False if something is seen by some queries alone that would spoil the results of others.
     KFORMER_DEVICE bool run() {
       load_queries();
-      if (!pass_keys()) return false;
-      store();
+      if (!this->pass_keys([this](Scores& score) { multiply_keys(score); },
+                           [this](Scores& score, int key, bool hides) { return attend(score, key, hides); }))
+        return false;
+      this->store([](std::uint16_t* out, float x, float y) {
+        *reinterpret_cast<std::uint32_t*>(out) = pack<type>(x, y);
+      });
       return true;
     }
 
-    KFORMER_DEVICE int first_row(int m) const { return (warp * row_tiles + m) * 16; }
-
     KFORMER_DEVICE void load_queries() {
-      copy_rows<queries, features, threads>(shared_queries,
-                                            a.q.row(tile.batch, tile.q_begin + tile.first, head),
-                                            a.q.token_stride, tile.q_len - tile.first, a.head_dim);
+      this->copy_queries();
       commit_copies();
       if constexpr (Tiles::query_in_registers) {
         wait_copies<0>();
@@ -102,57 +89,27 @@ struct ForwardKernel {
       load_matrices(r, shared_queries + Swizzled<features>::at(first_row(m) + lane % 16, 2 * k + lane / 16));
     }
 
-    KFORMER_DEVICE void copy_keys(int first) const {
-      copy_rows<keys, features, threads>(shared_keys,
-                                         a.k.row(tile.batch, tile.kv_begin + first, head / a.group),
-                                         a.k.token_stride, tile.kv_len - first, a.head_dim);
-    }
-    KFORMER_DEVICE void copy_values(int first) const {
-      copy_rows<keys, features, threads>(shared_values,
-                                         a.v.row(tile.batch, tile.kv_begin + first, head / a.group),
-                                         a.v.token_stride, tile.kv_len - first, a.v_head_dim);
-    }
-
-    KFORMER_DEVICE bool pass_keys() {
-      const int last_query = (tile.first + queries < tile.q_len ? tile.first + queries : tile.q_len) - 1;
-      const Visible first = visible_keys(a, tile, tile.first), last = visible_keys(a, tile, last_query);
-      int key = first.begin / keys * keys;
-      if (key < last.end) copy_keys(key);
-      commit_copies();
-      for (; key < last.end; key += keys) {
-        copy_values(key);
-        commit_copies();
-        wait_copies<1>();
-        block_barrier();  // keys are there
-        float score[row_tiles][keys / 8][4];
-        multiply_keys(score);
-        block_barrier();  // and may go
-        if (key + keys < last.end) copy_keys(key + keys);
-        commit_copies();
-        const bool hides = last.begin > key || first.end < key + keys;
-        std::uint32_t weight[row_tiles][keys / 16][4];
-        KFORMER_DEVICE_UNROLL
-        for (int m = 0; m < row_tiles; ++m) {
-          softmax.cap(score[m]);
-          if (hides) hide_unseen(score[m], m, key);
-          softmax.template pass<type>(m, score[m], weight[m], result[m]);
-        }
-        wait_copies<1>();
-        // A value that a query does not see may be NaN, and 0 · NaN is not 0.
-        if (hides) {
-          if (any_of_block(copied_not_finite<type, keys, features, threads>(shared_values)))
-            return wait_copies<0>(), false;
-        } else {
-          block_barrier();
-        }
-        multiply_values(weight);
+    /// False if a value is not finite and only some rows see it: it may be NaN, and 0 · NaN is not 0.
+    KFORMER_DEVICE bool attend(Scores& score, int key, bool hides) {
+      std::uint32_t weight[row_tiles][keys / 16][4];
+      KFORMER_DEVICE_UNROLL
+      for (int m = 0; m < row_tiles; ++m) {
+        softmax.cap(score[m]);
+        if (hides) this->hide_unseen(score[m], m, key);
+        softmax.template pass<type>(m, score[m], weight[m], result[m]);
+      }
+      wait_copies<1>();
+      if (hides) {
+        if (any_of_block(copied_not_finite<type, keys, features, threads>(shared_values)))
+          return wait_copies<0>(), false;
+      } else {
         block_barrier();
       }
-      wait_copies<0>();
+      multiply_values(weight);
       return true;
     }
 
-    KFORMER_DEVICE void multiply_keys(float (&score)[row_tiles][keys / 8][4]) const {
+    KFORMER_DEVICE void multiply_keys(Scores& score) const {
       clear(score);
       KFORMER_DEVICE_UNROLL
       for (int k = 0; k < features / 16; ++k) {
@@ -181,12 +138,6 @@ struct ForwardKernel {
       }
     }
 
-    /// By this thread's rows of tile m.
-    KFORMER_DEVICE void hide_unseen(float (&score)[keys / 8][4], int m, int first_key) const {
-      const int row = tile.first + first_row(m) + lane / 4;
-      hide(score, {visible_keys(a, tile, row), visible_keys(a, tile, row + 8)}, first_key);
-    }
-
     KFORMER_DEVICE void multiply_values(const std::uint32_t (&weight)[row_tiles][keys / 16][4]) {
       KFORMER_DEVICE_UNROLL
       for (int k = 0; k < keys / 16; ++k) {
@@ -200,27 +151,6 @@ struct ForwardKernel {
             multiply_add<type>(result[m][2 * n], weight[m][k], b[0], b[1]);
             multiply_add<type>(result[m][2 * n + 1], weight[m][k], b[2], b[3]);
           }
-        }
-      }
-    }
-
-    KFORMER_DEVICE void store() {
-      KFORMER_DEVICE_UNROLL
-      for (int m = 0; m < row_tiles; ++m) {
-        KFORMER_DEVICE_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          const RowSum row = softmax.finish(m, half);
-          const int query_index = tile.first + first_row(m) + lane / 4 + 8 * half;
-          if (query_index >= tile.q_len) continue;
-          std::uint16_t* out = a.out.row(tile.batch, tile.q_begin + query_index, head);
-          KFORMER_DEVICE_UNROLL
-          for (int n = 0; n < features / 8; ++n) {
-            const int feature = 8 * n + 2 * (lane % 4);
-            const std::uint32_t both =
-                pack<type>(result[m][n][2 * half] * row.inverse, result[m][n][2 * half + 1] * row.inverse);
-            if (feature < a.v_head_dim) *reinterpret_cast<std::uint32_t*>(out + feature) = both;
-          }
-          if (lane % 4 == 0) a.lse.at(tile.batch, head, tile.q_begin + query_index) = row.lse;
         }
       }
     }
