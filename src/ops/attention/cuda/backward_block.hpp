@@ -19,6 +19,17 @@
 
 namespace kformer::Impl::cuda {
 
+/// Of tiles: `row_tiles` times 16 rows per warp, `partners` per pass.
+struct BackwardShape {
+  int warps, row_tiles, partners, blocks_per_multiprocessor;
+  bool operator==(const BackwardShape&) const = default;
+};
+
+/// Whether tiles for `memory` run on a machine: those for the small one do everywhere.
+constexpr bool runs_with(SharedMemory memory, const Machine& m) {
+  return memory == SharedMemory::small || shared_memory(m) == memory;
+}
+
 /// The operands of a pair in shared memory.
 struct SharedOperands {
   SharedAddress first, second;

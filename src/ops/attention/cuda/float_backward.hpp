@@ -9,33 +9,27 @@
 
 namespace kformer::Impl::cuda {
 
-// Occupancy of FloatBackwardKernel: registers or shared memory limit it to four to eight warps. A thread keeps the sums of
-// one or two gradients (32 to 128 registers), scores and their gradients, and both parts of the factors under way. With 100
-// KB of shared memory a block has what it owns of four warps of 128 features, or of six of 96.
-struct FloatBackwardShape {
-  int warps, row_tiles, partners, blocks_per_multiprocessor;
-};
-constexpr FloatBackwardShape float_backward_shape(int features, SharedMemory memory) {
+// Occupancy of FloatBackwardKernel: registers or shared memory limit it to four to twelve warps. A thread keeps the sums of
+// one or two gradients (32 to 128 registers), scores and their gradients, and both parts of the factors under way. A row
+// that is owned takes 512 to 1024 bytes of shared memory: 100 KB have room for four warps of 128 features, or six of 96.
+constexpr BackwardShape float_backward_shape(int features, SharedMemory memory) {
   const bool large = memory == SharedMemory::large;
-  if (features <= 64) return large ? FloatBackwardShape{4, 2, 16, 2} : FloatBackwardShape{8, 1, 32, 1};
-  if (features <= 96) return large ? FloatBackwardShape{4, 1, 16, 2} : FloatBackwardShape{6, 1, 16, 1};
+  if (features <= 64) return large ? BackwardShape{4, 2, 16, 2} : BackwardShape{8, 1, 32, 1};
+  if (features <= 96) return large ? BackwardShape{4, 1, 16, 2} : BackwardShape{6, 1, 16, 1};
   return {large ? 8 : 4, 1, 16, 1};
 }
 
 /// A block that owns queries makes dq, one that owns keys makes dk and dv.
 template <int features_, Side side_, SharedMemory memory_>
 struct FloatBackwardTiles {
-  static constexpr FloatBackwardShape shape = float_backward_shape(features_, memory_);
+  static constexpr BackwardShape shape = float_backward_shape(features_, memory_);
   static constexpr int features = features_;  ///< of q, k and v, padded
   static constexpr Side side = side_;
   static constexpr bool first = true, second = side == Side::keys;
   static constexpr int warps = shape.warps, row_tiles = shape.row_tiles, partners = shape.partners,
                        rows = 16 * warps * row_tiles;
 
-  /// Those for small memory run everywhere.
-  static constexpr bool runs_on(const Machine& m) {
-    return memory_ == SharedMemory::small || shared_memory(m) == memory_;
-  }
+  static constexpr bool runs_on(const Machine& m) { return runs_with(memory_, m); }
 };
 
 template <class Tiles>

@@ -11,9 +11,9 @@
 
 namespace kformer::Impl::cuda {
 
-// Occupancy of FloatForwardKernel: registers limit it to two blocks. A thread holds scores, results, and both parts of
-// the factors under way. The warp that multiplies a number splits it: tiles with fewer queries per warp would split keys
-// and values more often.
+// Occupancy of FloatForwardKernel: registers or shared memory limit it to two or three blocks. A thread holds scores,
+// results, and both parts of the factors under way. The warp that multiplies a number splits it: tiles with fewer queries
+// per warp would split keys and values more often.
 template <int features_>
 struct FloatForwardTiles {
   static constexpr int features = features_;  ///< of q, k and v, padded
