@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The tensor-core kernels of attention backward on emulated CUDA blocks, against the reference by the rule.
+#include "cuda/nan_of_backward.hpp"
 #include "cuda/wrong_starts.hpp"
 #include "kformer/ops/impl/flash_backward.hpp"
 #include "ops/attention/cuda/entries.hpp"
@@ -14,10 +15,10 @@ constexpr auto kernel = Impl::cuda::BackwardEntry<Exec>::entry();
 
 template <class T>
 void test_backward(const Case& c) {
-  AttentionTensors<T> t(c, Rows::aligned);
+  const AttentionTensors<T> t(c, Rows::aligned);
   BOOST_TEST(kernel.workspace_bytes(t.backward_problem()) ==
              static_cast<std::size_t>(c.batch * c.q_heads * c.q_len) * sizeof(float));
-  check_backward({&kernel, 1}, t, t.template forward<naive_t<T>, T>());
+  check_backward<T>(kernel, c);
 }
 
 template <class T>
@@ -104,41 +105,10 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(packed_sequences, T, Halves) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(wrong_starts_stay_inside) {
-  for (const WrongStarts& starts : wrong_starts) {
-    AttentionTensors<bf16> t(case_of_wrong_starts(), Rows::aligned);
-    t.save(
-        ref::AttentionResult<double>{HostTensor<double>({1, 12, 4, 16}), HostTensor<double>({1, 4, 12}), {}});
-    const SequenceStarts& own = starts.understood;
-    check_wrong_starts(kernel, t, t.backward_problem(), starts, t.gradients(),
-                       {{&t.dq, &own.q}, {&t.dk, &own.kv}, {&t.dv, &own.kv}});
-  }
-}
+BOOST_AUTO_TEST_CASE(wrong_starts_stay_inside) { check_wrong_starts_of_backward(kernel); }
 
-// The oracle computes nothing from hidden keys, and two NaN compare equal: so NaN must be exactly where it
-// belongs.
 BOOST_AUTO_TEST_CASE(nan_stays_where_it_is_seen) {
-  const Case c{1, 75, 113, 2, 1, 8, 8}, longer{1, 113, 75, 2, 1, 8, 8};
-  const Case packed = Case{1, 0, 0, 2, 1, 8, 8}.packed({40, 30, 0, 5}, {70, 20, 3, 0}).causal();
-  const Case wide{1, 75, 80, 2, 1, 136, 144};
-  test_all<bf16>({
-      c.window(10).poison(Poison::hidden_keys),
-      c.causal().window(10).poison(Poison::hidden_keys),
-      packed.poison(Poison::hidden_keys),
-      c.window(10).softcap(3).poison(Poison::hidden_keys),
-      longer.causal().poison(Poison::blind_queries),
-      packed.poison(Poison::blind_queries),
-      longer.causal().softcap(3).poison(Poison::blind_queries),
-      c.causal().poison(Poison::last_value),
-      packed.poison(Poison::last_value),
-      c.causal().poison(Poison::last_key),
-      packed.poison(Poison::last_key),
-      c.causal().softcap(3).poison(Poison::last_key),
-      c.causal().poison(Poison::first_gradient),
-      packed.poison(Poison::first_gradient),
-      wide.causal().poison(Poison::last_key),
-      wide.causal().poison(Poison::first_gradient),
-  });
+  check_nan_of_backward<bf16>(kernel, {1, 75, 80, 2, 1, 136, 144});
 }
 
 BOOST_AUTO_TEST_CASE(refusals) {

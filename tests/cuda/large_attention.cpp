@@ -13,9 +13,11 @@ using Forward = Kernel<Impl::AttentionForward, Exec>;
 using Backward = Kernel<Impl::AttentionBackward, Exec>;
 constexpr Forward wgmma = Impl::cuda::WarpgroupForwardEntry<Exec>::entry(),
                   mma = Impl::cuda::ForwardEntry<Exec>::entry(),
+                  tf32x3 = Impl::cuda::FloatForwardEntry<Exec>::entry(),
                   decode = Impl::cuda::DecodeEntry<Exec>::entry();
 constexpr Backward wgmma_backward = Impl::cuda::WarpgroupBackwardEntry<Exec>::entry(),
-                   mma_backward = Impl::cuda::BackwardEntry<Exec>::entry();
+                   mma_backward = Impl::cuda::BackwardEntry<Exec>::entry(),
+                   tf32x3_backward = Impl::cuda::FloatBackwardEntry<Exec>::entry();
 
 struct Shape {
   std::int64_t batch, q_len, kv_len, q_heads, kv_heads, head_dim;
@@ -226,7 +228,7 @@ template <class T>
 void check_backward_kernels(const Shape& s, const std::vector<Backward>& kernels) {
   Problem<T> p(s);
   p.prepare_backward();
-  const Forward& forward = mma;
+  const Forward& forward = std::is_same_v<T, float> ? tf32x3 : mma;
   forward.run(Exec(), p.forward(), {});
   for (const Backward& kernel : kernels) {
     fill_with_nan(p.dq);
@@ -260,6 +262,14 @@ constexpr Shape forward_alone[] = {
     {1, 8192, 8192, 32, 8, 256},
 };
 
+/// A tenth of the speed, and as many heads less.
+constexpr Shape float_sequences[] = {
+    {1, 8192, 8192, 8, 1, 128, true},
+    {1, 8192, 8192, 8, 1, 128},
+    {1, 8192, 8192, 8, 1, 64, true},
+    {1, 4096, 4096, 8, 2, 96, true, 1024},
+};
+
 /// Both where the device has the first.
 template <class K>
 std::vector<K> kernels_here(const K& of_warpgroups, const K& of_warps) {
@@ -277,6 +287,13 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(forward_of_long_sequences, T, Halves) {
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_of_long_sequences, T, Halves) {
   const std::vector<Backward> kernels = kernels_here(wgmma_backward, mma_backward);
   for (const Shape& s : long_sequences) check_backward_kernels<T>(s, kernels);
+}
+
+BOOST_AUTO_TEST_CASE(floats_of_long_sequences) {
+  for (const Shape& s : float_sequences) {
+    check_forward_kernels<float>(s, {tf32x3});
+    check_backward_kernels<float>(s, {tf32x3_backward});
+  }
 }
 
 BOOST_AUTO_TEST_CASE(decoding) {

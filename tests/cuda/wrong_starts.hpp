@@ -76,4 +76,19 @@ void check_wrong_starts_of_forward(const Kernel& kernel) {
   }
 }
 
+/// Of a kernel of backward, with so many features.
+template <class T = bf16, class Kernel>
+void check_wrong_starts_of_backward(const Kernel& kernel, std::int64_t features = 16) {
+  AttentionCase c = case_of_wrong_starts();
+  c.head_dim = c.v_head_dim = features;
+  for (const WrongStarts& starts : wrong_starts) {
+    AttentionTensors<T> t(c, Rows::aligned);
+    t.save(ref::AttentionResult<double>{
+        HostTensor<double>({1, 12, 4, features}), HostTensor<double>({1, 4, 12}), {}});
+    const SequenceStarts& own = starts.understood;
+    check_wrong_starts(kernel, t, t.backward_problem(), starts, t.gradients(),
+                       {{&t.dq, &own.q}, {&t.dk, &own.kv}, {&t.dv, &own.kv}});
+  }
+}
+
 }  // namespace kformer::Testing

@@ -64,8 +64,8 @@ class Problem {
     a.window = static_cast<int>(s.options.window), a.causal = s.options.causal;
     return a;
   }
-  cuda::GradientArguments gradients() {
-    cuda::GradientArguments g{};
+  cuda::GradientArgumentsOf<Stored> gradients() {
+    cuda::GradientArgumentsOf<Stored> g{};
     g.a = arguments();
     g.dout = heads(dout, s.q_len, s.q_heads), g.dq = heads(dq, s.q_len, s.q_heads);
     g.dk = heads(dk, s.kv_len, s.kv_heads), g.dv = heads(dv, s.kv_len, s.kv_heads);
@@ -142,7 +142,10 @@ void check_backward(Report& report, const std::string& kernel, const Shape& s, L
   report.check(
       kernel, what,
       [&] {
-        cuda::attention_delta({}, half_of<T>, p.gradients(), p.sequences());
+        if constexpr (std::is_same_v<T, float>)
+          cuda::attention_delta({}, p.gradients(), p.sequences());
+        else
+          cuda::attention_delta({}, half_of<T>, p.gradients(), p.sequences());
         launch(p);
       },
       [&] {
@@ -188,6 +191,12 @@ void check_backward_mma(Report& report, const Shape& s) {
                              p.sequences());
   });
 }
+void check_backward_tf32x3(Report& report, const Shape& s) {
+  check_backward<float>(report, "attention_backward[cuda_tf32x3]", s, [&](Problem<float>& p) {
+    cuda::attention_backward_tf32x3({}, cuda::machine_of_device(report.device().capability), p.gradients(),
+                                    p.sequences());
+  });
+}
 template <class T>
 void check_backward_wgmma(Report& report, const Shape& s) {
   check_backward<T>(report, "attention_backward[cuda_wgmma]", s, [](Problem<T>& p) {
@@ -231,10 +240,16 @@ void check_type(Report& report) {
 void check_attention(Report& report) {
   check_type<bf16>(report);
   check_type<f16>(report);
+  const auto check_tf32x3 = [&](const Shape& s) {
+    check_forward_tf32x3(report, s);
+    check_backward_tf32x3(report, s);
+  };
   for (const std::int64_t head_dim : {32, 64, 96, 128})
-    for (const Shape& s : shapes_of(head_dim)) check_forward_tf32x3(report, s);
-  check_forward_tf32x3(report, {1, 65, 97, 2, 1, 64, {.causal = true, .softcap = 20}});
-  check_forward_tf32x3(report, {1, 40, 2000, 1, 1, 64, {}});  // sums of many terms
+    for (const Shape& s : shapes_of(head_dim)) check_tf32x3(s);
+  check_tf32x3({1, 65, 97, 2, 1, 64, {.causal = true, .softcap = 20}});
+  // Sums of many terms.
+  check_forward_tf32x3(report, {1, 40, 2000, 1, 1, 64, {}});
+  check_backward_tf32x3(report, {1, 2000, 40, 1, 1, 64, {}});
 }
 
 }  // namespace kformer::FirstContact

@@ -381,4 +381,11 @@ void check_backward(KernelList<Impl::AttentionBackward, Exec> list, AttentionTen
   });
 }
 
+/// The same of one kernel, which may read rows by 16 bytes.
+template <class T>
+void check_backward(const Kernel<Impl::AttentionBackward, Exec>& kernel, const AttentionCase& c) {
+  AttentionTensors<T> t(c, Rows::aligned);
+  check_backward<T>({&kernel, 1}, t, t.template forward<naive_t<T>, T>());
+}
+
 }  // namespace kformer::Testing

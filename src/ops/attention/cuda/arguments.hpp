@@ -31,7 +31,6 @@ struct Heads {
            static_cast<std::int64_t>(head) * head_stride;
   }
 };
-using HalfHeads = Heads<std::uint16_t>;
 
 /// A (batch, head, query) array of floats.
 struct HeadRows {

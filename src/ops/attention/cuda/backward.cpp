@@ -11,21 +11,15 @@ namespace {
 
 constexpr const char* label = "kformer::attention_backward[cuda_mma]";
 
-template <class Tiles>
-void launch_tiles(Stream stream, const GradientArguments& g, const Sequences& sequences) {
-  const bool of_queries = Tiles::side == Side::queries;
-  const Sequences owned = owned_first<Tiles::side>(sequences);
-  launch(label, stream, most_tiles<Tiles::rows>(owned) * (of_queries ? g.a.q_heads : g.kv_heads),
-         BackwardKernel<Tiles>{g, owned});
-}
-
 template <Half type, int features, Side side, bool first, bool second>
 void launch_side(Stream stream, const Machine& machine, const GradientArguments& g,
                  const Sequences& sequences) {
   if (shared_memory(machine) == SharedMemory::large)
-    launch_tiles<BackwardTable<type, features, side, first, second, SharedMemory::large>>(stream, g, sequences);
+    launch_backward<BackwardKernel, BackwardTable<type, features, side, first, second, SharedMemory::large>>(
+        label, stream, g, sequences);
   else
-    launch_tiles<BackwardTable<type, features, side, first, second, SharedMemory::small>>(stream, g, sequences);
+    launch_backward<BackwardKernel, BackwardTable<type, features, side, first, second, SharedMemory::small>>(
+        label, stream, g, sequences);
 }
 
 template <Half type, int features>
@@ -44,10 +38,8 @@ void launch_sides(Stream stream, const Machine& machine, const GradientArguments
 }  // namespace
 
 void attention_delta(Stream stream, Half type, const GradientArguments& g, const Sequences& sequences) {
-  const std::int64_t batches = sequences.q_starts ? 1 : sequences.count, rows = batches * g.q_len * g.a.q_heads;
   with_half(type, [&]<Half half>() {
-    using Delta = DeltaKernel<half>;
-    launch("kformer::attention_backward_delta", stream, (rows + Delta::rows - 1) / Delta::rows, Delta{g, rows});
+    launch_delta<std::conditional_t<half == Half::bf16, Bf16, F16>>(stream, g, sequences);
   });
 }
 

@@ -1,213 +1,44 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "ops/attention/cuda/backward_exact.hpp"
-#include "ops/attention/cuda/gradients.hpp"
+#include "ops/attention/cuda/backward_block.hpp"
 
 /// \file
-/// Attention backward by `mma.sync` (compute capability 8.0 and later), after FlashAttention-2 (Dao,
-/// arXiv:2307.08691), with two passes where that has one: a block owns a tile of keys and sums over the queries
-/// of all heads that share them, or owns a tile of queries and sums over keys. Scores are computed in both, and
-/// nothing is added up across blocks: the same bits every time.
-///
-/// Both passes are one kernel. With what is owned as rows, S = own · partnerᵀ of q and k, dP likewise of dout
-/// and v; then the gradient of what is owned is dS · partner of q or k, and P · dout of v. A warp has 16 ·
-/// `row_tiles` rows, and what it reads of the partners enters the products of all of them. Partners pass through
-/// two stages of shared memory: those of the next pass are copied during the products of this one.
+/// Attention backward of 16-bit numbers: P and dS are rounded where they enter a product.
 
 namespace kformer::Impl::cuda {
 
 template <class Tiles>
 struct BackwardKernel {
   static constexpr Half type = Tiles::type;
-  static constexpr Side side = Tiles::side;
-  static constexpr int features = Tiles::features, warps = Tiles::warps, row_tiles = Tiles::row_tiles,
-                       partners = Tiles::partners, rows = Tiles::rows;
-  static constexpr int threads = 32 * warps, blocks_per_multiprocessor = Tiles::blocks_per_multiprocessor;
-  static constexpr int own_bytes = rows * Swizzled<features>::row_bytes,
-                       partner_bytes = partners * Swizzled<features>::row_bytes;
-  static constexpr int stages = 2, queries = side == Side::queries ? rows : partners,
-                       statistics_bytes = queries * int(sizeof(QueryStatistics));
-  static constexpr int stage_bytes = 2 * partner_bytes + (side == Side::keys ? statistics_bytes : 0);
-  static constexpr int shared_bytes = (Tiles::first ? 2 : 1) * own_bytes + stages * stage_bytes +
-                                      (side == Side::queries ? statistics_bytes : 0);
-  static_assert(queries <= threads);
+  using Base = BackwardBlock<Tiles, std::uint16_t>;
+  static constexpr int threads = Base::threads, blocks_per_multiprocessor = Tiles::blocks_per_multiprocessor,
+                       shared_bytes = Base::shared_bytes;
   static constexpr bool runs_on(const Machine& m) { return Tiles::runs_on(m); }
 
   GradientArguments g;
   Sequences owned;  ///< the owned tokens in the place of queries
 
-  KFORMER_DEVICE void operator()() const {
-    const int heads = side == Side::queries ? g.a.q_heads : g.kv_heads;
-    const int head = block_index() % heads;
-    const QueryTile tile = find_owned_tile<side, rows>(owned, block_index() / heads);
-    if (owned_length<side>(tile) == 0) return;
-    if (!Block(*this, tile, head).run())
-      differentiate_exactly<type, features, side, Tiles::first, Tiles::second>(g, tile, head, rows, warps);
-  }
+  KFORMER_DEVICE void operator()() const { differentiate_tile<Block, Tiles, Halves<type>>(g, owned); }
 
  private:
-  using Scores = float[row_tiles][partners / 8][4];
+  static constexpr int features = Tiles::features, row_tiles = Tiles::row_tiles, partners = Tiles::partners;
   using Factor = std::uint32_t[row_tiles][partners / 16][4];
-  template <bool wanted>
-  using Sums = float[wanted ? row_tiles : 1][wanted ? features / 8 : 1][4];
 
-  /// Partners from `partner` on, and the queries' head, in one stage of shared memory.
-  struct Pass {
-    int q_head, partner, stage;
-  };
-  /// Partners in shared memory, and the statistics of the queries among the pairs.
-  struct Stage {
-    SharedAddress first, second, statistics;
-
-    KFORMER_DEVICE SharedAddress statistics_at(int query) const {
-      return statistics + query * static_cast<int>(sizeof(QueryStatistics));
-    }
-  };
-
-  /// What a thread has of its block: gradients in the fragments of its warp.
-  struct Block {
-    const GradientArguments& g;
-    const AttentionArguments& a;
-    const QueryTile& tile;
-    int head, kv_head, lane, warp, length;
-    int first_partner, end_partner;
-    SharedAddress own_first, own_second;
-    Sums<Tiles::first> of_first;
-    Sums<Tiles::second> of_second;
-
-    KFORMER_DEVICE Block(const BackwardKernel& kernel, const QueryTile& of_tile, int of_head)
-        : g(kernel.g),
-          a(kernel.g.a),
-          tile(of_tile),
-          head(of_head),
-          kv_head(side == Side::queries ? of_head / kernel.g.a.group : of_head),
-          lane(thread_index() % 32),
-          warp(thread_index() / 32),
-          length(owned_length<side>(of_tile)) {
-      own_first = shared_begin() + stages * stage_bytes;
-      own_second = own_first + own_bytes;
-      const int last = (tile.first + rows < length ? tile.first + rows : length) - 1;
-      const Visible first_range = visible_partners<side>(a, tile, tile.first),
-                    last_range = visible_partners<side>(a, tile, last);
-      first_partner = first_range.begin / partners * partners;
-      end_partner = last_range.end;
-      clear(of_first);
-      clear(of_second);
-    }
+  struct Block : Base {
+    using Base::Base, Base::first_row, Base::of_first, Base::of_second;
+    using Scores = typename Base::Scores;
 
     /// False if only some rows meet a value that would spoil the gradients of others.
     KFORMER_DEVICE bool run() {
-      if (first_partner < end_partner && is_there(first_pass()) && !pass_partners()) return false;
-      store();
+      if (!this->pass_partners(*this)) return false;
+      this->store([](std::uint16_t* to, float x, float y) {
+        *reinterpret_cast<std::uint32_t*>(to) = pack<type>(x, y);
+      });
       return true;
     }
 
-    KFORMER_DEVICE int first_row(int m) const { return (warp * row_tiles + m) * 16; }
-    KFORMER_DEVICE int row_of(int m, int half) const { return tile.first + first_row(m) + lane / 4 + 8 * half; }
-    KFORMER_DEVICE Pass first_pass() const {
-      return {side == Side::queries ? head : head * a.group, first_partner, 0};
-    }
-    KFORMER_DEVICE Pass after(Pass pass) const {
-      pass.stage = (pass.stage + 1) % stages;
-      pass.partner += partners;
-      if (side == Side::keys && pass.partner >= end_partner) pass.partner = first_partner, ++pass.q_head;
-      return pass;
-    }
-    KFORMER_DEVICE bool is_there(const Pass& pass) const {
-      return side == Side::queries ? pass.partner < end_partner : pass.q_head < (head + 1) * a.group;
-    }
-
-    KFORMER_DEVICE void copy_own() const {
-      const OperandRows from =
-          side == Side::queries ? query_rows(g, tile, head, tile.first) : key_rows(g, tile, head, tile.first);
-      copy_rows<rows, features, threads>(own_first, from.first,
-                                         side == Side::queries ? a.q.token_stride : a.k.token_stride,
-                                         length - tile.first, a.head_dim);
-      if constexpr (Tiles::first)
-        copy_rows<rows, features, threads>(own_second, from.second,
-                                           side == Side::queries ? g.dout.token_stride : a.v.token_stride,
-                                           length - tile.first, a.v_head_dim);
-    }
-    KFORMER_DEVICE OperandRows partner_rows(const Pass& pass) const {
-      return side == Side::queries ? key_rows(g, tile, kv_head, pass.partner)
-                                   : query_rows(g, tile, pass.q_head, pass.partner);
-    }
-    KFORMER_DEVICE int partners_left(const Pass& pass) const {
-      return (side == Side::queries ? tile.kv_len : tile.q_len) - pass.partner;
-    }
-    KFORMER_DEVICE Stage stage_of(const Pass& pass) const {
-      const SharedAddress begin = shared_begin() + pass.stage * stage_bytes;
-      return {begin, begin + partner_bytes,
-              side == Side::queries ? own_second + own_bytes : begin + 2 * partner_bytes};
-    }
-    KFORMER_DEVICE void copy_partners(const Pass& pass) const {
-      if (!is_there(pass)) return;
-      const Stage to = stage_of(pass);
-      const OperandRows from = partner_rows(pass);
-      copy_rows<partners, features, threads>(
-          to.first, from.first, opaque(side == Side::queries ? a.k.token_stride : a.q.token_stride),
-          partners_left(pass), a.head_dim);
-      copy_rows<partners, features, threads>(
-          to.second, from.second, opaque(side == Side::queries ? a.v.token_stride : g.dout.token_stride),
-          partners_left(pass), a.v_head_dim);
-      commit_copies();
-    }
-    /// Of the query that this thread puts into shared memory for a pass, if there is one.
-    KFORMER_DEVICE QueryStatistics load_statistics(const Pass& pass) const {
-      const int i = thread_index(), first = side == Side::queries ? tile.first : pass.partner;
-      return is_there(pass) && i < queries && i < tile.q_len - first
-                 ? statistics_of(g, tile, pass.q_head, first + i)
-                 : no_statistics();
-    }
-    KFORMER_DEVICE void store_statistics(const Pass& pass, const QueryStatistics& statistics) const {
-      if (thread_index() < queries) store_shared(stage_of(pass).statistics_at(thread_index()), statistics);
-    }
-
-    KFORMER_DEVICE bool pass_partners() {
-      copy_own();
-      Pass pass = first_pass();
-      copy_partners(pass);
-      store_statistics(pass, load_statistics(pass));
-      const Differentiation differentiate(a);
-      for (; is_there(pass); pass = after(pass)) {
-        wait_copies<0>();
-        block_barrier();  // these partners have arrived, and no warp reads the other stage any more
-        copy_partners(after(pass));
-        const Stage stage = stage_of(pass);
-        Scores gradient, score;
-        if constexpr (Tiles::first) multiply(gradient, own_second, stage.second);
-        multiply(score, own_first, stage.first);
-        const bool hides = some_are_apart(pass.partner);
-        // 0 · NaN is not 0.
-        if (hides && any_of_block((Tiles::first && partners_not_finite(stage.first)) ||
-                                  (Tiles::second && partners_not_finite(stage.second))))
-          return wait_copies<0>(), false;
-        if (differentiate.caps())
-          finish<true>(differentiate, stage, score, gradient);
-        else
-          finish<false>(differentiate, stage, score, gradient);
-        if (hides) hide_apart(score, gradient, pass.partner);
-        Factor of_weight, of_slope;
-        if constexpr (Tiles::second) pack_factor(of_weight, score);
-        if constexpr (Tiles::first) pack_factor(of_slope, gradient);
-        QueryStatistics next;
-        if constexpr (side == Side::keys) next = load_statistics(after(pass));
-        if constexpr (Tiles::second) add_product(of_second, of_weight, stage.second);
-        if constexpr (Tiles::first) add_product(of_first, of_slope, stage.first);
-        if constexpr (side == Side::keys) store_statistics(after(pass), next);
-      }
-      return true;
-    }
-
-    /// Whether some row does not meet some of the partners from this one on.
-    KFORMER_DEVICE bool some_are_apart(int partner) const {
-      const int first = opaque(tile.first), last = (first + rows < length ? first + rows : length) - 1;
-      return visible_partners<side>(a, tile, last).begin > partner ||
-             visible_partners<side>(a, tile, first).end < partner + partners;
-    }
-
-    KFORMER_DEVICE void multiply(Scores& result, SharedAddress own, SharedAddress partner) const {
+    KFORMER_DEVICE void multiply(Scores& result, SharedAddress own, SharedAddress partner, int) const {
       clear(result);
       const int lane = opaque_below<32>(this->lane);
       KFORMER_DEVICE_UNROLL
@@ -230,46 +61,25 @@ struct BackwardKernel {
       }
     }
 
-    /// P and dS in the places of S and dP.
-    template <bool caps>
-    KFORMER_DEVICE void finish(const Differentiation& differentiate, const Stage& stage, Scores& score,
-                               Scores& gradient) const {
-      const auto differentiate_pair = [&](int m, int n, int i, const QueryStatistics& query) {
-        const PairGradient pair =
-            differentiate.template of_pair<caps>(score[m][n][i], Tiles::first ? gradient[m][n][i] : 0, query);
-        score[m][n][i] = pair.weight;
-        gradient[m][n][i] = pair.slope;
-      };
-      if constexpr (side == Side::queries) {
-        KFORMER_DEVICE_UNROLL
-        for (int i = 0; i < 2 * row_tiles; ++i) {
-          const auto query =
-              load_shared<QueryStatistics>(stage.statistics_at(first_row(i / 2) + lane / 4 + 8 * (i % 2)));
-          KFORMER_DEVICE_UNROLL
-          for (int j = 0; j < partners / 4; ++j) differentiate_pair(i / 2, j / 2, 2 * (i % 2) + j % 2, query);
-        }
-      } else {
-        KFORMER_DEVICE_UNROLL
-        for (int j = 0; j < partners / 4; ++j) {
-          const auto query =
-              load_shared<QueryStatistics>(stage.statistics_at(8 * (j / 2) + 2 * (lane % 4) + j % 2));
-          KFORMER_DEVICE_UNROLL
-          for (int i = 0; i < 2 * row_tiles; ++i) differentiate_pair(i / 2, j / 2, 2 * (i % 2) + j % 2, query);
-        }
-      }
+    /// 0 · NaN is not 0.
+    KFORMER_DEVICE static bool spoils(const SharedOperands& partner) {
+      return any_of_block((Tiles::first && not_finite(partner.first)) ||
+                          (Tiles::second && not_finite(partner.second)));
     }
-    /// 0 for pairs that do not meet.
-    KFORMER_DEVICE void hide_apart(Scores& weight, Scores& slope, int partner) const {
-      const int row = tile.first + opaque_below<32>(lane) / 4;
-      KFORMER_DEVICE_UNROLL
-      for (int m = 0; m < row_tiles; ++m) {
-        const Visible range[2] = {visible_partners<side>(a, tile, row + first_row(m)),
-                                  visible_partners<side>(a, tile, row + first_row(m) + 8)};
-        hide(weight[m], range, partner, 0);
-        hide(slope[m], range, partner, 0);
-      }
+    KFORMER_DEVICE static bool not_finite(SharedAddress operand) {
+      return copied_not_finite<type, partners, features, Base::threads>(operand);
     }
 
+    template <class Meanwhile>
+    KFORMER_DEVICE void add(const Scores& weight, const Scores& slope, const SharedOperands& partner,
+                            Meanwhile meanwhile) {
+      Factor of_weight, of_slope;
+      if constexpr (Tiles::second) pack_factor(of_weight, weight);
+      if constexpr (Tiles::first) pack_factor(of_slope, slope);
+      meanwhile();
+      if constexpr (Tiles::second) add_product(of_second, of_weight, partner.second);
+      if constexpr (Tiles::first) add_product(of_first, of_slope, partner.first);
+    }
     KFORMER_DEVICE static void pack_factor(Factor& factor, const Scores& x) {
       KFORMER_DEVICE_UNROLL
       for (int m = 0; m < row_tiles; ++m) {
@@ -281,8 +91,8 @@ struct BackwardKernel {
         }
       }
     }
-
-    KFORMER_DEVICE void add_product(Sums<true>& sum, const Factor& factor, SharedAddress partner) const {
+    KFORMER_DEVICE void add_product(typename Base::template Sums<true>& sum, const Factor& factor,
+                                    SharedAddress partner) const {
       KFORMER_DEVICE_UNROLL
       for (int k = 0; k < partners / 16; ++k) {
         const int lane = opaque_below<32>(this->lane);
@@ -296,32 +106,6 @@ struct BackwardKernel {
             multiply_add<type>(sum[m][2 * n + 1], factor[m][k], y[2], y[3]);
           }
         }
-      }
-    }
-
-    KFORMER_DEVICE static bool partners_not_finite(SharedAddress operand) {
-      return copied_not_finite<type, partners, features, threads>(operand);
-    }
-
-    KFORMER_DEVICE void store() const {
-      KFORMER_DEVICE_UNROLL
-      for (int m = 0; m < row_tiles; ++m) {
-        KFORMER_DEVICE_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          if (row_of(m, half) >= length) continue;
-          const GradientRows to = gradient_rows<side>(g, tile, head, row_of(m, half));
-          if constexpr (Tiles::first) store_row(to.first, of_first[m], half, a.head_dim, a.scale);
-          if constexpr (Tiles::second) store_row(to.second, of_second[m], half, a.v_head_dim, 1);
-        }
-      }
-    }
-    KFORMER_DEVICE void store_row(std::uint16_t* to, const float (&sum)[features / 8][4], int half, int present,
-                                  float factor) const {
-      KFORMER_DEVICE_UNROLL
-      for (int n = 0; n < features / 8; ++n) {
-        const int feature = 8 * n + 2 * (lane % 4);
-        const std::uint32_t both = pack<type>(sum[n][2 * half] * factor, sum[n][2 * half + 1] * factor);
-        if (feature < present) *reinterpret_cast<std::uint32_t*>(to + feature) = both;
       }
     }
   };

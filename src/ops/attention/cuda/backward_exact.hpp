@@ -1,27 +1,23 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "ops/attention/cuda/exact.hpp"
 #include "ops/attention/cuda/gradients.hpp"
 
 /// \file
 /// The gradients of a tile row by row, without tensor cores; nothing that a row does not meet enters them:
-/// the fallback of a tile if a number that passes by is not finite and only some of its rows meet it.
+/// the fallback of a tile if a number that passes by is not finite and only some of its rows meet it, or, of floats,
+/// if a sum is doubtful.
 
 namespace kformer::Impl::cuda {
 
-template <Half type>
-KFORMER_DEVICE float dot_product(const std::uint16_t* x, const std::uint16_t* y, int count) {
-  float sum = 0;
-  for (int i = 0; i < count; ++i) sum += unpack<type>(x[i]) * unpack<type>(y[i]);
-  return sum;
-}
-
 /// A warp has a row, and a lane has every 32nd feature. Both gradients are made; `first` and `second`
 /// say which are wanted.
-template <Half type, int features, Side side, bool first, bool second>
-KFORMER_DEVICE_CALL void differentiate_exactly(const GradientArguments& g, const QueryTile& tile, int own_head,
-                                               int rows, int warps) {
-  const AttentionArguments& a = g.a;
+template <class Numbers, int features, Side side, bool first, bool second>
+KFORMER_DEVICE_CALL void differentiate_exactly(const GradientArgumentsOf<typename Numbers::Stored>& g,
+                                               const QueryTile& tile, int own_head, int rows, int warps) {
+  using Stored = typename Numbers::Stored;
+  const AttentionRules& a = g.a;
   const int lane = thread_index() % 32;
   const Differentiation differentiate(a);
   const int heads = side == Side::queries ? 1 : a.group;
@@ -40,32 +36,30 @@ KFORMER_DEVICE_CALL void differentiate_exactly(const GradientArguments& g, const
         if (begin + lane < v.end) {
           const int query = side == Side::queries ? row : begin + lane,
                     key = side == Side::queries ? begin + lane : row;
-          const OperandRows q = query_rows(g, tile, q_head, query), k = key_rows(g, tile, kv_head, key);
-          mine = differentiate(dot_product<type>(q.first, k.first, a.head_dim),
-                               dot_product<type>(q.second, k.second, a.v_head_dim),
+          const OperandRows<Stored> q = query_rows(g, tile, q_head, query), k = key_rows(g, tile, kv_head, key);
+          mine = differentiate(product_of<Numbers>(q.first, k.first, a.head_dim),
+                               product_of<Numbers>(q.second, k.second, a.v_head_dim),
                                statistics_of(g, tile, q_head, query));
         }
         for (int i = 0; i < 32 && begin + i < v.end; ++i) {
           const float weight = bits_as_float(shuffle(float_as_bits(mine.weight), i)),
                       slope = bits_as_float(shuffle(float_as_bits(mine.slope), i));
-          const OperandRows other = partner(begin + i);
+          const OperandRows<Stored> other = partner(begin + i);
           KFORMER_DEVICE_UNROLL
           for (int m = 0; m < features / 32; ++m) {
             const int feature = m * 32 + lane;
-            if (first && feature < a.head_dim) of_first[m] += slope * unpack<type>(other.first[feature]);
-            if (second && feature < a.v_head_dim) of_second[m] += weight * unpack<type>(other.second[feature]);
+            if (first && feature < a.head_dim) of_first[m] += slope * Numbers::read(other.first[feature]);
+            if (second && feature < a.v_head_dim) of_second[m] += weight * Numbers::read(other.second[feature]);
           }
         }
       }
     }
-    const GradientRows to = gradient_rows<side>(g, tile, own_head, row);
+    const GradientRows<Stored> to = gradient_rows<side>(g, tile, own_head, row);
     KFORMER_DEVICE_UNROLL
     for (int m = 0; m < features / 32; ++m) {
       const int feature = m * 32 + lane;
-      if (first && feature < a.head_dim)
-        to.first[feature] = static_cast<std::uint16_t>(pack<type>(of_first[m] * a.scale, 0));
-      if (second && feature < a.v_head_dim)
-        to.second[feature] = static_cast<std::uint16_t>(pack<type>(of_second[m], 0));
+      if (first && feature < a.head_dim) to.first[feature] = Numbers::stored(of_first[m] * a.scale);
+      if (second && feature < a.v_head_dim) to.second[feature] = Numbers::stored(of_second[m]);
     }
   }
 }

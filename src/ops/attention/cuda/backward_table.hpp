@@ -37,10 +37,7 @@ struct BackwardTiles {
   static constexpr int rows = 16 * warps * row_tiles;
   static_assert(side == Side::keys || !second);
 
-  /// Those for small memory run everywhere.
-  static constexpr bool runs_on(const Machine& m) {
-    return memory_ == SharedMemory::small || shared_memory(m) == memory_;
-  }
+  static constexpr bool runs_on(const Machine& m) { return runs_with(memory_, m); }
 };
 
 // Occupancy of BackwardKernel: registers or shared memory limit it to eight warps. A thread keeps the sums of one or two
@@ -48,10 +45,6 @@ struct BackwardTiles {
 // memory and every gradient is written once. For dq and dk of 256 features shared memory limits it to four where
 // a multiprocessor has 100 KB. As in forward, independent products and the copies of the next partners hide
 // latencies instead of more warps.
-struct BackwardShape {
-  int warps, row_tiles, partners, blocks_per_multiprocessor;
-  bool operator==(const BackwardShape&) const = default;
-};
 constexpr BackwardShape backward_shape(int features, Side side, bool first, SharedMemory memory) {
   const bool large = memory == SharedMemory::large;
   const int row_tiles_of_queries = side == Side::queries && large ? 2 : 1;

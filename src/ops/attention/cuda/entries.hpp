@@ -83,6 +83,15 @@ std::string tensor_core_refusal(const Problem& p) {
   return operand_refusal(p, most_features);
 }
 
+/// The same of floats.
+template <class Problem>
+std::string float_refusal(const Problem& p) {
+  if (std::string why = storage_refusal(p.q.dtype, {DType::f32}); !why.empty()) return why;
+  if (p.options.compute == Precision::full)
+    return "it multiplies floats as two numbers of 11 digits each, but compute = full was requested";
+  return operand_refusal(p, most_float_features);
+}
+
 inline std::string batch_refusal(const AttentionForward& p) {
   return p.options.batch_invariant
              ? "whether a query has the same bits in every batch has not been tested, but "
@@ -100,7 +109,6 @@ Heads<Stored> heads_of(const TensorRef& x) {
   return {static_cast<Stored*>(x.data), x.stride[0], static_cast<int>(x.stride[1]),
           static_cast<int>(x.stride[2])};
 }
-inline HalfHeads half_heads(const TensorRef& x) { return heads_of<std::uint16_t>(x); }
 
 template <class Stored = std::uint16_t, class Problem>
 AttentionArgumentsOf<Stored> attention_arguments(const Problem& p) {
@@ -156,10 +164,7 @@ struct FloatForwardEntry {
 
   static std::string reject(const P& p) {
     if (std::string why = batch_refusal(p); !why.empty()) return why;
-    if (std::string why = storage_refusal(p.q.dtype, {DType::f32}); !why.empty()) return why;
-    if (p.options.compute == Precision::full)
-      return "it multiplies floats as two numbers of 11 digits each, but compute = full was requested";
-    if (std::string why = operand_refusal(p, most_float_features); !why.empty()) return why;
+    if (std::string why = float_refusal(p); !why.empty()) return why;
     return capability_refusal(80, Device<Exec>::capability());
   }
   static void run(const Exec& exec, const P& p, const Workspace&) {
@@ -227,20 +232,25 @@ struct DecodeEntry {
   }
 };
 
-/// The common refusals of kernels of backward.
-inline std::string backward_refusal(const AttentionBackward& p) {
-  if (std::string why = tensor_core_refusal(p); !why.empty()) return why;
+/// The common refusals of the operands that backward alone has.
+inline std::string gradient_refusal(const AttentionBackward& p) {
   return first_refusal({{"dout", &p.dout}, {"dq", &p.dq}, {"dk", &p.dk}, {"dv", &p.dv}}, chunk_refusal);
 }
-/// Their workspace: δ.
+/// The common refusals of kernels of backward for 16-bit operands.
+inline std::string backward_refusal(const AttentionBackward& p) {
+  if (std::string why = tensor_core_refusal(p); !why.empty()) return why;
+  return gradient_refusal(p);
+}
+/// The workspace of backward: δ.
 inline std::size_t backward_workspace(const AttentionBackward& p) {
   return static_cast<std::size_t>(p.lse.size()) * sizeof(float);
 }
-inline GradientArguments gradient_arguments(const AttentionBackward& p, const Workspace& workspace) {
-  GradientArguments g{};
-  g.a = attention_arguments(p);
-  g.dout = half_heads(p.dout);
-  g.dq = half_heads(p.dq), g.dk = half_heads(p.dk), g.dv = half_heads(p.dv);
+template <class Stored = std::uint16_t>
+GradientArgumentsOf<Stored> gradient_arguments(const AttentionBackward& p, const Workspace& workspace) {
+  GradientArgumentsOf<Stored> g{};
+  g.a = attention_arguments<Stored>(p);
+  g.dout = heads_of<Stored>(p.dout);
+  g.dq = heads_of<Stored>(p.dq), g.dk = heads_of<Stored>(p.dk), g.dv = heads_of<Stored>(p.dv);
   g.delta = static_cast<float*>(static_cast<void*>(workspace.data));
   g.kv_heads = static_cast<int>(p.k.extent[2]);
   g.q_len = static_cast<int>(p.q.extent[1]);
@@ -263,6 +273,27 @@ struct BackwardEntry {
       attention_delta(Device<Exec>::stream(exec), half_of(p.q.dtype), g, sequences_of(p));
       attention_backward(Device<Exec>::stream(exec), machine_of_device(Device<Exec>::capability()),
                          half_of(p.q.dtype), g, sequences_of(p));
+    });
+  }
+};
+
+/// The same of floats.
+template <class Exec>
+struct FloatBackwardEntry {
+  using P = AttentionBackward;
+  static constexpr Kernel<P, Exec> entry() { return {"cuda_tf32x3", reject, backward_workspace, run}; }
+
+  static std::string reject(const P& p) {
+    if (std::string why = float_refusal(p); !why.empty()) return why;
+    if (std::string why = gradient_refusal(p); !why.empty()) return why;
+    return capability_refusal(80, Device<Exec>::capability());
+  }
+  static void run(const Exec& exec, const P& p, const Workspace& workspace) {
+    const auto g = gradient_arguments<float>(p, workspace);
+    announced("kformer::attention_backward[cuda_tf32x3]", exec, [&] {
+      attention_delta(Device<Exec>::stream(exec), g, sequences_of(p));
+      attention_backward_tf32x3(Device<Exec>::stream(exec), machine_of_device(Device<Exec>::capability()), g,
+                                sequences_of(p));
     });
   }
 };
@@ -377,7 +408,7 @@ struct DeviceEntries<AttentionBackward, Kokkos::Cuda> {
 #if defined(KFORMER_ENABLE_HOPPER)
       cuda::WarpgroupBackwardEntry<Kokkos::Cuda>::entry(),
 #endif
-      cuda::BackwardEntry<Kokkos::Cuda>::entry()};
+      cuda::BackwardEntry<Kokkos::Cuda>::entry(), cuda::FloatBackwardEntry<Kokkos::Cuda>::entry()};
 };
 
 }  // namespace kformer::Impl

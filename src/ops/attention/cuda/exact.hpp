@@ -26,11 +26,11 @@ struct Floats {
 template <class Numbers>
 using ArgumentsOf = AttentionArgumentsOf<typename Numbers::Stored>;
 
-/// Product of a query and a key.
+/// Of two rows.
 template <class Numbers, class Stored>
-KFORMER_DEVICE float product_of(const AttentionRules& a, const Stored* q, const Stored* k) {
+KFORMER_DEVICE float product_of(const Stored* x, const Stored* y, int count) {
   float sum = 0;
-  for (int i = 0; i < a.head_dim; ++i) sum += Numbers::read(q[i]) * Numbers::read(k[i]);
+  for (int i = 0; i < count; ++i) sum += Numbers::read(x[i]) * Numbers::read(y[i]);
   return sum;
 }
 
@@ -48,9 +48,9 @@ KFORMER_DEVICE ExactRow<features> attend_row(const ArgumentsOf<Numbers>& a, cons
   const float factor = exponent_factor(a);
   const auto* q = a.q.row(tile.batch, tile.q_begin + query, head);
   const auto score = [&](int j) {
-    return j < v.end
-               ? capped(a, product_of<Numbers>(a, q, a.k.row(tile.batch, tile.kv_begin + j, head / a.group)))
-               : -infinity();
+    return j < v.end ? capped(a, product_of<Numbers>(q, a.k.row(tile.batch, tile.kv_begin + j, head / a.group),
+                                                     a.head_dim))
+                     : -infinity();
   };
   float highest = -infinity();
   for (int j = v.begin; j < v.end; j += 32) highest = largest(highest, score(j + lane));

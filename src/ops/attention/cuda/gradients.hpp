@@ -9,15 +9,18 @@
 
 namespace kformer::Impl::cuda {
 
-struct GradientArguments {
-  AttentionArguments a;
-  HalfHeads dout, dq, dk, dv;
+template <class Stored>
+struct GradientArgumentsOf {
+  AttentionArgumentsOf<Stored> a;
+  Heads<Stored> dout, dq, dk, dv;
   float* delta;  ///< (batch, q_heads, q_len), contiguous: Σ_d dout · out
   int kv_heads, q_len;
 };
+using GradientArguments = GradientArgumentsOf<std::uint16_t>;
 
 /// δ of all queries. \throws std::runtime_error if CUDA refuses the launch
 void attention_delta(Stream stream, Half type, const GradientArguments& g, const Sequences& sequences);
+void attention_delta(Stream stream, const GradientArgumentsOf<float>& g, const Sequences& sequences);
 
 /// δ is there already.
 /// \param machine  the device's, by which tiles are chosen
@@ -25,7 +28,12 @@ void attention_delta(Stream stream, Half type, const GradientArguments& g, const
 void attention_backward(Stream stream, const Machine& machine, Half type, const GradientArguments& g,
                         const Sequences& sequences);
 
-KFORMER_DEVICE float& delta_of(const GradientArguments& g, int batch, int head, int query) {
+/// The same of floats, whose products are sums of products in TF32.
+void attention_backward_tf32x3(Stream stream, const Machine& machine, const GradientArgumentsOf<float>& g,
+                               const Sequences& sequences);
+
+template <class Stored>
+KFORMER_DEVICE float& delta_of(const GradientArgumentsOf<Stored>& g, int batch, int head, int query) {
   return g.delta[(static_cast<std::int64_t>(batch) * g.a.q_heads + head) * g.q_len + query];
 }
 
@@ -35,7 +43,8 @@ struct QueryStatistics {
   float delta;
 };
 KFORMER_DEVICE QueryStatistics no_statistics() { return {infinity(), 0}; }
-KFORMER_DEVICE QueryStatistics statistics_of(const GradientArguments& g, const QueryTile& t, int head,
+template <class Stored>
+KFORMER_DEVICE QueryStatistics statistics_of(const GradientArgumentsOf<Stored>& g, const QueryTile& t, int head,
                                              int query) {
   const float lse = g.a.lse.at(t.batch, head, t.q_begin + query);
   if (lse == -infinity()) return no_statistics();
@@ -50,7 +59,7 @@ struct PairGradient {
 /// P = exp(S − lse), dS = P ∘ (dP − δ), by the product of query and key.
 class Differentiation {
  public:
-  KFORMER_DEVICE explicit Differentiation(const AttentionArguments& a)
+  KFORMER_DEVICE explicit Differentiation(const AttentionRules& a)
       : m_softcap(a.softcap), m_factor(a.softcap > 0 ? cap_factor(a) : a.scale * log2_e) {}
 
   KFORMER_DEVICE bool caps() const { return m_softcap > 0; }
@@ -103,7 +112,7 @@ KFORMER_DEVICE int owned_length(const QueryTile& t) {
 }
 
 /// The queries that see key `key`: [begin, end).
-KFORMER_DEVICE Visible visible_queries(const AttentionArguments& a, const QueryTile& t, int key) {
+KFORMER_DEVICE Visible visible_queries(const AttentionRules& a, const QueryTile& t, int key) {
   const int diagonal = key + t.q_len - t.kv_len;
   Visible v{0, t.q_len};
   if (a.causal && diagonal > v.begin) v.begin = diagonal;
@@ -116,27 +125,34 @@ KFORMER_DEVICE Visible visible_queries(const AttentionArguments& a, const QueryT
 
 /// What meets row `row` of what is owned: keys of a query, queries of a key.
 template <Side side>
-KFORMER_DEVICE Visible visible_partners(const AttentionArguments& a, const QueryTile& t, int row) {
+KFORMER_DEVICE Visible visible_partners(const AttentionRules& a, const QueryTile& t, int row) {
   return side == Side::queries ? visible_keys(a, t, row) : visible_queries(a, t, row);
 }
 
 /// The operands of a pair: `first` are the factors of S, q and k, `second` those of dP, dout and v.
+template <class Stored>
 struct OperandRows {
-  const std::uint16_t *first, *second;
+  const Stored *first, *second;
 };
-KFORMER_DEVICE OperandRows query_rows(const GradientArguments& g, const QueryTile& t, int head, int query) {
+template <class Stored>
+KFORMER_DEVICE OperandRows<Stored> query_rows(const GradientArgumentsOf<Stored>& g, const QueryTile& t,
+                                              int head, int query) {
   return {g.a.q.row(t.batch, t.q_begin + query, head), g.dout.row(t.batch, t.q_begin + query, head)};
 }
-KFORMER_DEVICE OperandRows key_rows(const GradientArguments& g, const QueryTile& t, int kv_head, int key) {
+template <class Stored>
+KFORMER_DEVICE OperandRows<Stored> key_rows(const GradientArgumentsOf<Stored>& g, const QueryTile& t,
+                                            int kv_head, int key) {
   return {g.a.k.row(t.batch, t.kv_begin + key, kv_head), g.a.v.row(t.batch, t.kv_begin + key, kv_head)};
 }
 
 /// Where the gradients of an owned row go: of q or k, of v.
+template <class Stored>
 struct GradientRows {
-  std::uint16_t *first, *second;
+  Stored *first, *second;
 };
-template <Side side>
-KFORMER_DEVICE GradientRows gradient_rows(const GradientArguments& g, const QueryTile& t, int head, int row) {
+template <Side side, class Stored>
+KFORMER_DEVICE GradientRows<Stored> gradient_rows(const GradientArgumentsOf<Stored>& g, const QueryTile& t,
+                                                  int head, int row) {
   if constexpr (side == Side::queries) return {g.dq.row(t.batch, t.q_begin + row, head), nullptr};
   return {g.dk.row(t.batch, t.kv_begin + row, head), g.dv.row(t.batch, t.kv_begin + row, head)};
 }

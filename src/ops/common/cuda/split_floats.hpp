@@ -67,5 +67,14 @@ KFORMER_DEVICE bool is_doubtful(float sum) {
   const std::uint32_t magnitude = float_as_bits(sum) & 0x7fffffff;
   return magnitude != 0 && magnitude - least >= infinite - least;
 }
+/// Whether one may of those that a thread has of row `half` of its two.
+template <int columns>
+KFORMER_DEVICE bool some_doubtful(const float (&sum)[columns][4], int half) {
+  bool found = false;
+  KFORMER_DEVICE_UNROLL
+  for (int n = 0; n < columns; ++n)
+    found = found || is_doubtful(sum[n][2 * half]) || is_doubtful(sum[n][2 * half + 1]);
+  return found;
+}
 
 }  // namespace kformer::Impl::cuda

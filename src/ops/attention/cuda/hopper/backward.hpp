@@ -302,8 +302,8 @@ struct BackwardKernel {
     }
 
     KFORMER_DEVICE void differentiate_rows_exactly() const {
-      differentiate_exactly<type, features, side, true, of_keys>(block.g, exact_tile(block.tile), block.head,
-                                                                 exact_rows(), warps);
+      differentiate_exactly<Halves<type>, features, side, true, of_keys>(block.g, exact_tile(block.tile),
+                                                                         block.head, exact_rows(), warps);
     }
 
     KFORMER_DEVICE void store() const {
@@ -311,7 +311,7 @@ struct BackwardKernel {
       for (int half = 0; half < 2; ++half) {
         const int mine = row() + 8 * half;
         if (mine >= block.length) continue;
-        const GradientRows to = gradient_rows<side>(block.g, block.tile, block.head, mine);
+        const GradientRows<std::uint16_t> to = gradient_rows<side>(block.g, block.tile, block.head, mine);
         store_row(to.first, of_first, half, block.a.scale);
         if constexpr (of_keys) store_row(to.second, of_second, half, 1);
       }
