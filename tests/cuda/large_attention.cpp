@@ -13,6 +13,7 @@ using Forward = Kernel<Impl::AttentionForward, Exec>;
 using Backward = Kernel<Impl::AttentionBackward, Exec>;
 constexpr Forward wgmma = Impl::cuda::WarpgroupForwardEntry<Exec>::entry(),
                   mma = Impl::cuda::ForwardEntry<Exec>::entry(),
+                  tf32x3 = Impl::cuda::FloatForwardEntry<Exec>::entry(),
                   decode = Impl::cuda::DecodeEntry<Exec>::entry();
 constexpr Backward wgmma_backward = Impl::cuda::WarpgroupBackwardEntry<Exec>::entry(),
                    mma_backward = Impl::cuda::BackwardEntry<Exec>::entry();
@@ -272,6 +273,12 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(forward_of_long_sequences, T, Halves) {
   const std::vector<Forward> kernels = kernels_here(wgmma, mma);
   for (const Shape& s : long_sequences) check_forward_kernels<T>(s, kernels);
   for (const Shape& s : forward_alone) check_forward_kernels<T>(s, kernels);
+}
+
+BOOST_AUTO_TEST_CASE(forward_of_long_sequences_of_floats) {
+  for (const Shape& s : long_sequences) check_forward_kernels<float>(s, {tf32x3});
+  for (const Shape& s : forward_alone)
+    if (s.head_dim <= Impl::cuda::most_float_features) check_forward_kernels<float>(s, {tf32x3});
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_of_long_sequences, T, Halves) {
