@@ -120,7 +120,6 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(forward_plans_match_the_oracle, T, Scalars) {
       for (const Added added : every_added) test_forward(tensors<T>(shape, rows), added, scale, plans);
 }
 
-// As cuBLASLt, which has no bias of doubles.
 struct GemmWithoutBias : ColumnMajorGemm {
   static std::string refusal(const MatmulPlan& p) { return p.bias ? "it adds no bias" : ""; }
   static void run(const char* label, Impl::cuda::Stream stream, const MatmulPlan& p, void* data,
