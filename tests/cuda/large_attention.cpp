@@ -284,6 +284,12 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(forward_of_long_sequences, T, Halves) {
   for (const Shape& s : forward_alone) check_forward_kernels<T>(s, kernels);
 }
 
+BOOST_AUTO_TEST_CASE(forward_of_long_sequences_of_floats) {
+  for (const Shape& s : long_sequences) check_forward_kernels<float>(s, {tf32x3});
+  for (const Shape& s : forward_alone)
+    if (s.head_dim <= Impl::cuda::most_float_features) check_forward_kernels<float>(s, {tf32x3});
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_of_long_sequences, T, Halves) {
   const std::vector<Backward> kernels = kernels_here(wgmma_backward, mma_backward);
   for (const Shape& s : long_sequences) check_backward_kernels<T>(s, kernels);

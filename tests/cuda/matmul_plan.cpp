@@ -120,6 +120,24 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(forward_plans_match_the_oracle, T, Scalars) {
       for (const Added added : every_added) test_forward(tensors<T>(shape, rows), added, scale, plans);
 }
 
+struct GemmWithoutBias : ColumnMajorGemm {
+  static std::string refusal(const MatmulPlan& p) { return p.bias ? "it adds no bias" : ""; }
+  static void run(const char* label, Impl::cuda::Stream stream, const MatmulPlan& p, void* data,
+                  std::size_t bytes) {
+    BOOST_TEST(p.bias == nullptr);
+    ColumnMajorGemm::run(label, stream, p, data, bytes);
+  }
+};
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_bias_that_the_library_does_not_add_is_written_first, T, Scalars) {
+  const auto kernels = []<class P>(const P& problem, const std::vector<Output*>& outputs, auto verify) {
+    static constexpr auto kernel = Impl::cuda::MatmulEntry<P, Exec, GemmWithoutBias>::entry();
+    test_kernels({&kernel, 1}, problem, outputs, verify);
+  };
+  for (const Shape shape : shapes)
+    for (const Rows rows : every_rows) test_forward(tensors<T>(shape, rows), Added::bias, scale, kernels);
+}
+
 // Where there is nothing to sum, plans are refused: see below.
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_input_plans_match_the_oracle, T, Scalars) {
   for (const Shape shape : shapes)

@@ -38,7 +38,8 @@ KFORMER_DEVICE QueryTile find_tile(const Sequences& s, int rows, int tile) {
     // The last queries see the most keys: they come first.
     return {tile % s.count, 0, s.q_len, 0, s.kv_len, (tiles - 1 - tile / s.count) * rows};
   }
-  // Starts that decrease or exceed the whole must not lead out of it.
+  // Starts are loaded one by one: four or eight at a time have forward for 64 features on warpgroups spill registers.
+  // Those that decrease or exceed the whole must not lead out of it.
   int q_end = clamped(s.q_starts[0], 0, s.q_len), kv_end = clamped(s.kv_starts[0], 0, s.kv_len);
   for (int n = 0; n < s.count; ++n) {
     const int q_begin = q_end, kv_begin = kv_end;

@@ -37,6 +37,17 @@ MatmulPlan plan_of(const P& p) {
   });
 }
 
+/// Writes the bias of a product, its addend, into every row of the result.
+template <class T, class O, class Exec>
+void write_bias(const std::string& label, const Exec& exec, const MatrixProduct<T, O>& p) {
+  Kokkos::parallel_for(
+      label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, p.batches * p.rows * p.cols),
+      KOKKOS_LAMBDA(std::int64_t i) {
+        const std::int64_t col = i % p.cols, row = i / p.cols % p.rows, batch = i / p.cols / p.rows;
+        p.result[batch * p.batch_stride + row * p.row_stride + col] = p.addend[col];
+      });
+}
+
 /// A workspace is not needed; one that is given widens the library's choice.
 template <class P, class Exec, class Library = CublasLt>
 struct MatmulEntry {
@@ -45,15 +56,24 @@ struct MatmulEntry {
   static std::string reject(const P& p) {
     if (p.options.batch_invariant) return not_batch_invariant;
     const MatmulPlan plan = plan_of(p);
-    const std::string why = matmul_refusal(plan);
+    if (std::string why = matmul_refusal(plan); !why.empty()) return why;
     Device<Exec>::make_current(Exec());  // the library chooses for the device of the calling thread
-    return why.empty() ? Library::refusal(plan) : why;
+    return Library::refusal(supported(plan));
   }
   static void run(const Exec& exec, const P& p, const Workspace& workspace) {
     const std::string text = label<P>(Library::name);
+    Device<Exec>::make_current(exec);
+    const MatmulPlan wanted = plan_of(p), plan = supported(wanted);
+    if (plan.bias != wanted.bias) with_product(p, [&](const auto& q) { write_bias(text, exec, q); });
     announced(text.c_str(), exec, [&] {
-      Library::run(text.c_str(), Device<Exec>::stream(exec), plan_of(p), workspace.data, workspace.bytes);
+      Library::run(text.c_str(), Device<Exec>::stream(exec), plan, workspace.data, workspace.bytes);
     });
+  }
+
+ private:
+  /// The plan itself, or without its bias where the library adds none to such a product.
+  static MatmulPlan supported(const MatmulPlan& plan) {
+    return plan.bias == nullptr || Library::refusal(plan).empty() ? plan : with_bias_in_result(plan);
   }
 };
 

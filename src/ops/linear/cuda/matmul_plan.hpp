@@ -109,6 +109,12 @@ inline MatmulPlan matmul_plan(const MatmulArguments& p) {
   return plan;
 }
 
+/// The same where the caller has written the bias into every column of `d`: a library need not add it at the end.
+inline MatmulPlan with_bias_in_result(MatmulPlan plan) {
+  plan.bias = nullptr, plan.c = plan.d, plan.beta = 1;
+  return plan;
+}
+
 /// Why no column-major library can do this, or nothing.
 inline std::string matmul_refusal(const MatmulPlan& plan) {
   if (plan.empty()) return {};
