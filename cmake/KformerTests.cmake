@@ -21,6 +21,13 @@ list(APPEND Kformer_OVERSUBSCRIBED_RANKS
      ASAN_OPTIONS=allocator_may_return_null=1:fast_unwind_on_malloc=0:verify_asan_link_order=0
      LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/leak_sanitizer.supp:print_suppressions=0)
 
+# Seconds after which a test is ended. Sanitizers make programs many times slower.
+set(Kformer_TEST_TIMEOUT 600)
+string(TOUPPER "CMAKE_CXX_FLAGS_${CMAKE_BUILD_TYPE}" flags)
+if("${CMAKE_CXX_FLAGS} ${${flags}}" MATCHES "-fsanitize=")
+  set(Kformer_TEST_TIMEOUT 6000)
+endif()
+
 # kformer_add_suites(<program> NAMES <component>/<name>... [SUFFIX <text>] [WITHOUT <pattern>] [ARGUMENTS <arg>...] [LABELS <label>...]
 # [ENVIRONMENT <variable>=<value>...]): one ctest <component>/<name><suffix> for each name, which runs the Boost.Test suite <name>
 # of the program, of which WITHOUT leaves out cases. It counts as one processor whatever its threads: most of its time goes into
@@ -35,7 +42,7 @@ function(kformer_add_suites program)
       set(without --run_test=!${suite}/${arg_WITHOUT})
     endif()
     add_test(NAME ${test} COMMAND ${program} --run_test=${suite} ${without} ${arg_ARGUMENTS})
-    set_tests_properties(${test} PROPERTIES LABELS "${arg_LABELS};${suite}" TIMEOUT 600
+    set_tests_properties(${test} PROPERTIES LABELS "${arg_LABELS};${suite}" TIMEOUT ${Kformer_TEST_TIMEOUT}
                                             ENVIRONMENT "${Kformer_TEST_ENVIRONMENT};${arg_ENVIRONMENT}"
                                             ${Kformer_TEST_SKIPPED})
   endforeach()
@@ -72,7 +79,7 @@ function(kformer_add_program_test test label environment)
     list(APPEND tests ${test}_data)
   endif()
   # One processor: most of their time goes into starting programs, and into references on one thread.
-  set_tests_properties(${tests} PROPERTIES TIMEOUT 600)
+  set_tests_properties(${tests} PROPERTIES TIMEOUT ${Kformer_TEST_TIMEOUT})
   set_property(TEST ${tests} APPEND PROPERTY ENVIRONMENT "${Kformer_TEST_ENVIRONMENT};${environment}")
 endfunction()
 
