@@ -18,9 +18,10 @@ set(Kformer_OVERSUBSCRIBED_RANKS
 # Sizes that cannot be had are asked for on purpose, which the address sanitizer would take for a fault. Where it keeps stack frames
 # after a return, those of GCC do not align vectors of 64 bytes.
 set(Kformer_ASAN_OPTIONS ASAN_OPTIONS=allocator_may_return_null=1:detect_stack_use_after_return=0)
-# Open MPI keeps memory, and whole call stacks say which of its modules did; frame pointers would end in them. Tests load libraries
-# of their own before the sanitizer's.
-list(APPEND Kformer_OVERSUBSCRIBED_RANKS ${Kformer_ASAN_OPTIONS}:fast_unwind_on_malloc=0:verify_asan_link_order=0
+# Open MPI keeps memory, and call stacks say which of its modules did. Frame pointers would end in them, and finding callers without
+# takes most of the time of a training: a few suffice. Tests load libraries of their own before the sanitizer's.
+list(APPEND Kformer_OVERSUBSCRIBED_RANKS
+     ${Kformer_ASAN_OPTIONS}:fast_unwind_on_malloc=0:malloc_context_size=6:verify_asan_link_order=0
      LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/leak_sanitizer.supp:print_suppressions=0)
 
 # Seconds after which a test is ended. Sanitizers make programs many times slower.
