@@ -15,11 +15,21 @@ set(Kformer_OVERSUBSCRIBED_RANKS
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
     PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_mpi_yield_when_idle=0
     OMPI_MCA_btl_vader_single_copy_mechanism=none UCX_TLS=^cma)
-# Sanitizers: Open MPI keeps memory, and whole call stacks say which of its modules did; frame pointers would end in them. Tests
-# load libraries of their own before the sanitizer's.
+# Sizes that cannot be had are asked for on purpose, which the address sanitizer would take for a fault. Where it keeps stack frames
+# after a return, those of GCC do not align vectors of 64 bytes.
+set(Kformer_ASAN_OPTIONS ASAN_OPTIONS=allocator_may_return_null=1:detect_stack_use_after_return=0)
+# Open MPI keeps memory, and call stacks say which of its modules did. Frame pointers would end in them, and finding callers without
+# takes most of the time of a training: a few suffice. Tests load libraries of their own before the sanitizer's.
 list(APPEND Kformer_OVERSUBSCRIBED_RANKS
-     ASAN_OPTIONS=allocator_may_return_null=1:fast_unwind_on_malloc=0:verify_asan_link_order=0
+     ${Kformer_ASAN_OPTIONS}:fast_unwind_on_malloc=0:malloc_context_size=6:verify_asan_link_order=0
      LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/leak_sanitizer.supp:print_suppressions=0)
+
+# Seconds after which a test is ended. Sanitizers make programs many times slower.
+set(Kformer_TEST_TIMEOUT 600)
+string(TOUPPER "CMAKE_CXX_FLAGS_${CMAKE_BUILD_TYPE}" flags)
+if("${CMAKE_CXX_FLAGS} ${${flags}}" MATCHES "-fsanitize=")
+  set(Kformer_TEST_TIMEOUT 6000)
+endif()
 
 # kformer_add_suites(<program> NAMES <component>/<name>... [SUFFIX <text>] [WITHOUT <pattern>] [ARGUMENTS <arg>...] [LABELS <label>...]
 # [ENVIRONMENT <variable>=<value>...]): one ctest <component>/<name><suffix> for each name, which runs the Boost.Test suite <name>
@@ -35,7 +45,7 @@ function(kformer_add_suites program)
       set(without --run_test=!${suite}/${arg_WITHOUT})
     endif()
     add_test(NAME ${test} COMMAND ${program} --run_test=${suite} ${without} ${arg_ARGUMENTS})
-    set_tests_properties(${test} PROPERTIES LABELS "${arg_LABELS};${suite}" TIMEOUT 600
+    set_tests_properties(${test} PROPERTIES LABELS "${arg_LABELS};${suite}" TIMEOUT ${Kformer_TEST_TIMEOUT}
                                             ENVIRONMENT "${Kformer_TEST_ENVIRONMENT};${arg_ENVIRONMENT}"
                                             ${Kformer_TEST_SKIPPED})
   endforeach()
@@ -72,7 +82,7 @@ function(kformer_add_program_test test label environment)
     list(APPEND tests ${test}_data)
   endif()
   # One processor: most of their time goes into starting programs, and into references on one thread.
-  set_tests_properties(${tests} PROPERTIES TIMEOUT 600)
+  set_tests_properties(${tests} PROPERTIES TIMEOUT ${Kformer_TEST_TIMEOUT})
   set_property(TEST ${tests} APPEND PROPERTY ENVIRONMENT "${Kformer_TEST_ENVIRONMENT};${environment}")
 endfunction()
 
