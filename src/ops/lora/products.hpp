@@ -29,10 +29,30 @@ inline LinearForward columns_of(const LoraForward& p, std::int64_t first, std::i
           part(p.y),    {.batch_invariant = p.options.batch_invariant}};
 }
 
+/// The products with rows of `a`: one for neighbours of the same scale, which is the rule, so that x is read once.
+template <class T>
+void add_low_products(const LoraForward& p, LoraProducts<T>& all) {
+  std::int64_t first = 0, count = 0;
+  for (const LoraFactor& part : p.parts) {
+    count += part.rank();
+    const LoraFactor* next = &part + 1;
+    if (next != p.parts.end() && next->scale == part.scale) continue;
+    all.low[all.low_count++] =
+        product<T>(LinearForward{p.x,
+                                 rows_of(p.a, first, count),
+                                 {},
+                                 {},
+                                 columns_of(p.xa, first, count),
+                                 {.scale = part.scale, .batch_invariant = p.options.batch_invariant}});
+    first += count, count = 0;
+  }
+}
+
 template <class T>
 LoraProducts<T> lora_products(const LoraForward& p) {
   LoraProducts<T> all{};
   all.rows = p.x.extent[0];
+  add_low_products(p, all);
   std::int64_t column = 0, row = 0;
   const auto add_columns = [&](std::int64_t first, std::int64_t count) {
     if (count > 0) all.full[all.full_count++] = product<T>(columns_of(p, first, count));
@@ -42,13 +62,6 @@ LoraProducts<T> lora_products(const LoraForward& p) {
     add_columns(part.column, part.columns());
     column = part.column + part.columns();
     const TensorRef xa = columns_of(p.xa, row, part.rank());
-    all.low[all.low_count++] =
-        product<T>(LinearForward{p.x,
-                                 rows_of(p.a, row, part.rank()),
-                                 {},
-                                 {},
-                                 xa,
-                                 {.scale = part.scale, .batch_invariant = p.options.batch_invariant}});
     row += part.rank();
     if (part.columns() == 0) continue;
     MatrixProduct<T, T>& full = all.full[all.full_count - 1];

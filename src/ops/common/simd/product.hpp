@@ -70,13 +70,39 @@ KFORMER_SIMD_INLINE auto load_operands(const T* from, std::int64_t count) {
 inline constexpr int block_rows = vector_registers == 32 ? 8 : 4;
 inline constexpr int block_vectors = 3;
 
+/// What C is before, and where it is stored: at the same place, unless said otherwise.
+template <class C>
+struct Sums {
+  Sums(C* c, std::int64_t ldc) : before(c), after(c), ld_before(ldc), ld_after(ldc) {}
+  Sums(const C* from, std::int64_t ld_from, C* to, std::int64_t ld_to)
+      : before(from), after(to), ld_before(ld_from), ld_after(ld_to) {}
+  Sums from_row(int r) const { return {before + r * ld_before, ld_before, after + r * ld_after, ld_after}; }
+
+  const C* before;
+  C* after;
+  std::int64_t ld_before, ld_after;
+};
+
+/// Where A and C lie: in the first cache, or beyond it, so that prefetching them pays.
+enum class Reach { near, far };
+
+/// Prefetches row `r` of a block of C.
+template <Start start, int vectors, class C>
+KFORMER_SIMD_INLINE void prefetch_sums(const Sums<C>& c, int r) {
+  KFORMER_SIMD_UNROLL
+  for (int v = 0; v < vectors; ++v) {
+    if (start != Start::zero) __builtin_prefetch(c.before + r * c.ld_before + v * width<C>, 0, 3);
+    if (c.after != c.before) __builtin_prefetch(c.after + r * c.ld_after + v * width<C>, 0, 2);
+  }
+}
+
 /// One block of `rows` × `vectors`, summed by itself and then added, which rounds less than one long chain of
 /// sums; `scale` has one number per lane. A(r, k) is `a[r·lda + k]` by row, `a[k·lda + r]` by column,
 /// `a[k·block_rows + r]` by block; `r·lda` on from a block is the block that starts at row r.
-template <Left left, Start start, int rows, int vectors, class A, class B, class C>
+template <Left left, Start start, Reach at, int rows, int vectors, class A, class B, class C>
 KFORMER_SIMD_INLINE void product_block(int depth, const A* __restrict a, std::int64_t lda,
-                                       const B* __restrict b, std::int64_t ldb, C* __restrict c,
-                                       std::int64_t ldc, const C* scale) {
+                                       const B* __restrict b, std::int64_t ldb, const Sums<C>& c,
+                                       const C* scale) {
   constexpr int W = width<C>;
   Vector<C> sum[rows][vectors];
   KFORMER_SIMD_UNROLL
@@ -84,55 +110,77 @@ KFORMER_SIMD_INLINE void product_block(int depth, const A* __restrict a, std::in
     KFORMER_SIMD_UNROLL
     for (int v = 0; v < vectors; ++v) sum[r][v] = Vector<C>{};
   }
-  for (int k = 0; k < depth; ++k) {
-    decltype(right_factor(b)) row[vectors];
-    KFORMER_SIMD_UNROLL
-    for (int v = 0; v < vectors; ++v) row[v] = right_factor(b + v * W);
-    KFORMER_SIMD_UNROLL
-    for (int r = 0; r < rows; ++r) {
-      const auto element = left_factor(left == Left::by_row ? a[r * lda] : a[r]);
+  const auto add_terms = [&](int count) __attribute__((always_inline)) {
+    for (int k = 0; k < count; ++k) {
+      decltype(right_factor(b)) row[vectors];
       KFORMER_SIMD_UNROLL
-      for (int v = 0; v < vectors; ++v) multiply_add(sum[r][v], element, row[v]);
+      for (int v = 0; v < vectors; ++v) row[v] = right_factor(b + v * W);
+      KFORMER_SIMD_UNROLL
+      for (int r = 0; r < rows; ++r) {
+        const auto element = left_factor(left == Left::by_row ? a[r * lda] : a[r]);
+        KFORMER_SIMD_UNROLL
+        for (int v = 0; v < vectors; ++v) multiply_add(sum[r][v], element, row[v]);
+      }
+      a += left == Left::by_row ? 1 : left == Left::by_column ? lda : block_rows;
+      b += ldb;
     }
-    a += left == Left::by_row ? 1 : left == Left::by_column ? lda : block_rows;
-    b += ldb;
+  };
+  if constexpr (at == Reach::far) {
+    constexpr int line = 64 / static_cast<int>(sizeof(A));
+    // A few lines at a time: more would occupy all the buffers that loads need.
+    for (int k = 0, row = 0; k < depth; k += line, ++row) {
+      if (row < rows) prefetch_sums<start, vectors>(c, row);
+      if (left == Left::by_row) {
+        KFORMER_SIMD_UNROLL
+        for (int r = rows; r < 2 * rows; ++r) __builtin_prefetch(a + r * lda, 0, 3);
+      }
+      add_terms(depth - k < line ? depth - k : line);
+    }
+  } else {
+    add_terms(depth);
   }
   KFORMER_SIMD_UNROLL
   for (int r = 0; r < rows; ++r) {
     KFORMER_SIMD_UNROLL
     for (int v = 0; v < vectors; ++v) {
-      C* to = c + r * ldc + v * W;
-      if (start == Start::sum) sum[r][v] += load(to);
-      if (start == Start::scaled_sum) sum[r][v] += load(to) * load(scale + v * W);
-      store(to, sum[r][v]);
+      const C* from = c.before + r * c.ld_before + v * W;
+      if (start == Start::sum) sum[r][v] += load(from);
+      if (start == Start::scaled_sum) sum[r][v] += load(from) * load(scale + v * W);
+      store(c.after + r * c.ld_after + v * W, sum[r][v]);
     }
   }
 }
 
 /// The `rows` that a whole number of blocks leaves over, one template step at a time.
-template <Left left, Start start, int rows, int vectors, class A, class B, class C>
+template <Left left, Start start, Reach at, int rows, int vectors, class A, class B, class C>
 KFORMER_SIMD_INLINE void product_rest(int count, int depth, const A* a, std::int64_t lda, const B* b,
-                                      std::int64_t ldb, C* c, std::int64_t ldc, const C* scale) {
+                                      std::int64_t ldb, const Sums<C>& c, const C* scale) {
   if constexpr (rows > 0) {
     if (count == rows)
-      product_block<left, start, rows, vectors>(depth, a, lda, b, ldb, c, ldc, scale);
+      product_block<left, start, at, rows, vectors>(depth, a, lda, b, ldb, c, scale);
     else
-      product_rest<left, start, rows - 1, vectors>(count, depth, a, lda, b, ldb, c, ldc, scale);
+      product_rest<left, start, at, rows - 1, vectors>(count, depth, a, lda, b, ldb, c, scale);
   }
 }
 
 /// All `m` rows of a panel of `vectors` vectors.
-template <Left left, Start start, int vectors, int rows = block_rows, class A, class B, class C>
+template <Left left, Start start, int vectors, int rows = block_rows, Reach at = Reach::near, class A,
+          class B, class C>
 __attribute__((noinline)) void product_panel(int m, int depth, const A* a, std::int64_t lda, const B* b,
-                                             std::int64_t ldb, C* c, std::int64_t ldc,
-                                             const C* scale = nullptr) {
+                                             std::int64_t ldb, Sums<C> c, const C* scale = nullptr) {
   static_assert(left != Left::by_block || rows == block_rows);
   const std::int64_t step = left == Left::by_column ? 1 : lda;
   int r = 0;
   for (; r + rows <= m; r += rows)
-    product_block<left, start, rows, vectors>(depth, a + r * step, lda, b, ldb, c + r * ldc, ldc, scale);
-  product_rest<left, start, rows - 1, vectors>(m - r, depth, a + r * step, lda, b, ldb, c + r * ldc, ldc,
-                                               scale);
+    product_block<left, start, at, rows, vectors>(depth, a + r * step, lda, b, ldb, c.from_row(r), scale);
+  product_rest<left, start, at, rows - 1, vectors>(m - r, depth, a + r * step, lda, b, ldb, c.from_row(r), scale);
+}
+
+/// The same with C in place, and all near.
+template <Left left, Start start, int vectors, int rows = block_rows, class A, class B, class C>
+void product_panel(int m, int depth, const A* a, std::int64_t lda, const B* b, std::int64_t ldb, C* c,
+                   std::int64_t ldc, const C* scale = nullptr) {
+  product_panel<left, start, vectors, rows>(m, depth, a, lda, b, ldb, Sums<C>(c, ldc), scale);
 }
 
 /// All `m` rows and `n` columns, `n` a multiple of the width: wide panels, then narrower ones.

@@ -12,9 +12,6 @@
 
 namespace kformer::Impl::simd::KFORMER_ISA {
 
-/// Numbers along the summed index that are packed at a time.
-inline constexpr int product_depth = 256;
-
 /// Rows of the left factor that are packed at a time.
 inline constexpr int packed_rows = 256;
 
@@ -25,6 +22,10 @@ inline constexpr int panel_cols = block_vectors * width<Arithmetic<T>>;
 /// The right factor as numbers of a storage type.
 template <class T>
 struct StoredRight {
+  /// Numbers along the summed index that are packed at a time, at most, and what their number is a multiple of. A
+  /// panel of them leaves room in the first cache for rows of the left factor.
+  static constexpr int depth = 160 * per_operand<T>, unit = 16 * per_operand<T>;
+
   explicit StoredRight(const ProductArguments& p) : factor(p.right) {}
   explicit StoredRight(const ProductFactor& f) : factor(f) {}
 
@@ -68,9 +69,10 @@ template <class T, class Right = StoredRight<T>>
 struct LinearTile {
   using C = Arithmetic<T>;
   static constexpr int W = width<C>, cols_of_panel = panel_cols<T>;
+  static constexpr int depth = Right::depth > StoredRight<T>::depth ? Right::depth : StoredRight<T>::depth;
   // A cache line more than needed keeps rows out of each other's cache sets.
-  static constexpr std::int64_t panel_stride = cols_of_panel * padded<C>(operands<T>(product_depth));
-  static constexpr std::int64_t left_stride = operands<T>(product_depth) + 64 / static_cast<int>(sizeof(C));
+  static constexpr std::int64_t panel_stride = cols_of_panel * padded<C>(operands<T>(depth));
+  static constexpr std::int64_t left_stride = operands<T>(depth) + 64 / static_cast<int>(sizeof(C));
 
   const ProductArguments& p;
   ProductTile tile;
@@ -94,43 +96,54 @@ struct LinearTile {
   }
 
   void sum_up() {
-    if (p.inner == 0)
+    if (p.inner == 0 && p.more.inner == 0)
       for (int r = 0; r < tile.rows; ++r) clear(sums + r * sums_stride, padded<C>(tile.cols));
-    add(p.left, Right(p), p.inner, true);
+    sum_up_to(sums, sums_stride);
+  }
+
+  /// The terms of both products, of which there are some; the last of them are added where the sums shall lie.
+  void sum_up_to(C* to, std::int64_t ld) {
+    add(p.more.left, StoredRight<T>(p.more.right), p.more.inner, true, {sums, sums_stride});
+    add(p.left, Right(p), p.inner, p.more.inner == 0, {sums, sums_stride, to, ld});
   }
 
   /// Adds the terms of the second product to the sums.
-  void add_more() { add(p.more.left, StoredRight<T>(p.more.right), p.more.inner, false); }
+  void add_more() { add(p.more.left, StoredRight<T>(p.more.right), p.more.inner, false, {sums, sums_stride}); }
 
  private:
   // The sums start with these terms, or they are there already.
   template <class R>
-  void add(const ProductFactor& rows_of, const R& columns_of, std::int64_t all, bool starts) {
-    for (std::int64_t inner = 0; inner < all; inner += product_depth) {
-      const int count = static_cast<int>(smaller(product_depth, all - inner));
+  void add(const ProductFactor& rows_of, const R& columns_of, std::int64_t all, bool starts, const Sums<C>& c) {
+    // Steps of much the same length: a short one would read and write the sums for few terms.
+    const std::int64_t steps = (all + R::depth - 1) / R::depth;
+    const std::int64_t step = steps == 0 ? 0 : (all + steps * R::unit - 1) / (steps * R::unit) * R::unit;
+    for (std::int64_t inner = 0; inner < all; inner += step) {
+      const int count = static_cast<int>(smaller(step, all - inner));
       columns_of.pack(tile.col, inner, tile.cols, count,
                       Panels<C, cols_of_panel>{reinterpret_cast<C*>(right), panel_stride});
+      const Sums<C> part = inner + step < all ? Sums<C>(sums, sums_stride) : c;
       for (int row = 0; row < tile.rows; row += packed_rows)
         add_rows(rows_of, row, static_cast<int>(smaller(packed_rows, tile.rows - row)), inner, count,
-                 starts && inner == 0);
+                 starts && inner == 0, part.from_row(row));
     }
   }
 
-  void add_rows(const ProductFactor& factor, int row, int rows, std::int64_t inner, int count, bool first) {
-    const int depth = operands<T>(count);
+  void add_rows(const ProductFactor& factor, int row, int rows, std::int64_t inner, int count, bool first,
+                const Sums<C>& c) {
+    const int terms = operands<T>(count);
     C* packed = reinterpret_cast<C*>(left);
     const T* from = static_cast<const T*>(factor.data) + (tile.row + row) * factor.index_stride +
                     inner * factor.inner_stride;
     if (factor.inner_stride != 1) {
       pack_across_sum(from, factor.inner_stride, rows, count,
                       Panels<C, block_rows>{packed, block_rows * left_stride});
-      multiply<Left::by_block>(row, rows, left, left_stride, depth, first);
+      multiply<Left::by_block>(rows, left, left_stride, terms, first, c);
     } else if (is_ready(factor, count)) {
-      multiply<Left::by_row>(row, rows, reinterpret_cast<const Operand<T>*>(from),
-                             factor.index_stride / per_operand<T>, depth, first);
+      multiply<Left::by_row>(rows, reinterpret_cast<const Operand<T>*>(from),
+                             factor.index_stride / per_operand<T>, terms, first, c);
     } else {
       pack_along_sum(from, factor.index_stride, rows, count, Rows<C>{packed, left_stride});
-      multiply<Left::by_row>(row, rows, left, left_stride, depth, first);
+      multiply<Left::by_row>(rows, left, left_stride, terms, first, c);
     }
   }
 
@@ -143,12 +156,14 @@ struct LinearTile {
 
   /// Adds the product of all rows and panels to the sums.
   template <Left order>
-  void multiply(int row, int rows, const Operand<T>* factor, std::int64_t stride, int depth, bool first) const {
+  void multiply(int rows, const Operand<T>* factor, std::int64_t stride, int terms, bool first,
+                const Sums<C>& c) const {
     for (int col = 0, panel = 0; col < tile.cols; col += cols_of_panel, ++panel) {
       const int cols = tile.cols - col < cols_of_panel ? tile.cols - col : cols_of_panel;
       const auto product = [&]<Start start, int n>() {
-        product_panel<order, start, n>(rows, depth, factor, stride, right + panel * panel_stride, cols_of_panel,
-                                       sums + row * sums_stride + col, sums_stride);
+        product_panel<order, start, n, block_rows, Reach::far>(
+            rows, terms, factor, stride, right + panel * panel_stride, cols_of_panel,
+            Sums<C>(c.before + col, c.ld_before, c.after + col, c.ld_after));
       };
       const auto started = [&]<int n>() {
         if (first)
@@ -167,15 +182,25 @@ struct LinearTile {
   }
 };
 
+/// Sums up a tile and stores its result: where nothing follows the sums, the kernel does.
+template <class O, class Tile>
+void finish_tile(Tile& tile, const ProductArguments& p, const ProductTile& part) {
+  using C = std::remove_pointer_t<decltype(tile.sums)>;
+  if constexpr (std::is_same_v<O, C> && requires { &Tile::sum_up_to; })
+    if (p.inner > 0 && p.alpha == 1 && !p.addend && part.cols % width<C> == 0)
+      return tile.sum_up_to(static_cast<O*>(p.result) + part.row * p.row_stride + part.col, p.row_stride);
+  tile.sum_up();
+  store_result<O>(p, part, tile.sums, tile.sums_stride);
+}
+
 /// `Tile` sums: `LinearTile`, or one with other instructions.
 template <class T, class O, class Tile = LinearTile<T>>
 void linear_tile(const ProductArguments& p, const ProductTile& part, void* scratch) {
   Tile tile{p, part};
   tile.lay_out(scratch);
-  if (!p.batch_invariant && p.rows <= few_rows && p.left.inner_stride == 1 && p.right.inner_stride == 1)
-    sum_few_rows<T>(p, part, tile.sums, tile.sums_stride);
-  else
-    tile.sum_up();
+  if (p.batch_invariant || p.rows > few_rows || p.left.inner_stride != 1 || p.right.inner_stride != 1)
+    return finish_tile<O>(tile, p, part);
+  sum_few_rows<T>(p, part, tile.sums, tile.sums_stride);
   tile.add_more();
   store_result<O>(p, part, tile.sums, tile.sums_stride);
 }

@@ -18,12 +18,14 @@ constexpr std::int64_t blocks_of_32(std::int64_t weights) {
 /// A quantised right factor.
 template <QuantizedFormat kind>
 struct QuantizedRight {
+  static constexpr int depth = 256, unit = 256;
+
   explicit QuantizedRight(const ProductArguments& p) : factor(p.right), matrix(p) {}
 
   /// Packs `cols` × `count` weights; `inner` is a multiple of the weights of a block.
   void pack(std::int64_t col, std::int64_t inner, int cols, int count, const auto& to) const {
     constexpr int W = width<float>, block_weights = Blocks<kind>::units * unit_weights;
-    static_assert(product_depth % block_weights == 0);
+    static_assert(unit % block_weights == 0);
     const auto* from = static_cast<const std::uint8_t*>(factor.data) + col * factor.index_stride +
                        inner / block_weights * Blocks<kind>::bytes;
     for (int i0 = 0; i0 < cols; i0 += W)
@@ -56,6 +58,8 @@ struct QuantizedRight {
 /// The same with the roles of its rows and columns exchanged: rows are the summed index.
 template <QuantizedFormat kind>
 struct QuantizedAcross {
+  static constexpr int depth = StoredRight<float>::depth, unit = StoredRight<float>::unit;
+
   explicit QuantizedAcross(const ProductArguments& p) : factor(p.right), matrix(p) {}
 
   /// Packs `cols` × `count` weights; `col` is a multiple of a panel's columns, which are whole vectors.
@@ -102,18 +106,14 @@ template <class T, QuantizedFormat kind>
 void across_tile(const ProductArguments& p, const ProductTile& part, void* scratch) {
   LinearTile<T, QuantizedAcross<kind>> tile{p, part};
   tile.lay_out(scratch);
-  tile.sum_up();
-  tile.add_more();
-  store_result<T>(p, part, tile.sums, tile.sums_stride);
+  finish_tile<T>(tile, p, part);
 }
 
 template <class T, QuantizedFormat kind>
 void panel_tile(const ProductArguments& p, const ProductTile& part, void* scratch) {
   LinearTile<T, QuantizedRight<kind>> tile{p, part};
   tile.lay_out(scratch);
-  tile.sum_up();
-  tile.add_more();
-  store_result<T>(p, part, tile.sums, tile.sums_stride);
+  finish_tile<T>(tile, p, part);
 }
 
 }  // namespace kformer::Impl::simd::KFORMER_ISA

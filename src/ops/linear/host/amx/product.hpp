@@ -93,6 +93,7 @@ struct AmxTile {
   void sum_up() {
     if (p.inner == 0) clear(sums, tile.rows * sums_stride);
     add(p.left, p.right, p.inner, true);
+    add_more();
   }
 
   /// Adds the terms of the second product to the sums.
