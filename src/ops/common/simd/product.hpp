@@ -164,8 +164,8 @@ KFORMER_SIMD_INLINE void product_rest(int count, int depth, const A* a, std::int
 }
 
 /// All `m` rows of a panel of `vectors` vectors.
-template <Left left, Start start, int vectors, int rows = block_rows, Reach at = Reach::near, class A,
-          class B, class C>
+template <Left left, Start start, int vectors, int rows = block_rows, Reach at = Reach::near, class A, class B,
+          class C>
 __attribute__((noinline)) void product_panel(int m, int depth, const A* a, std::int64_t lda, const B* b,
                                              std::int64_t ldb, Sums<C> c, const C* scale = nullptr) {
   static_assert(left != Left::by_block || rows == block_rows);
@@ -173,7 +173,8 @@ __attribute__((noinline)) void product_panel(int m, int depth, const A* a, std::
   int r = 0;
   for (; r + rows <= m; r += rows)
     product_block<left, start, at, rows, vectors>(depth, a + r * step, lda, b, ldb, c.from_row(r), scale);
-  product_rest<left, start, at, rows - 1, vectors>(m - r, depth, a + r * step, lda, b, ldb, c.from_row(r), scale);
+  product_rest<left, start, at, rows - 1, vectors>(m - r, depth, a + r * step, lda, b, ldb, c.from_row(r),
+                                                   scale);
 }
 
 /// The same with C in place, and all near.
