@@ -156,9 +156,10 @@ struct BackwardBlock {
     if (thread_index() < queries) store_shared(statistics_at(pass, thread_index()), statistics);
   }
 
-  /// All partners that the tile meets. `products.multiply(result, own, partners, present)` makes the scores of a pass, and their
-  /// gradients; `products.spoils(partners)`, of a pass with hidden pairs, ends it with false; `products.add(score, gradient,
-  /// partners, meanwhile)` adds to the gradients, and calls `meanwhile()` before its products.
+  /// All partners that the tile meets. `products.multiply(result, own, partners, present)` makes the scores of a
+  /// pass, or their gradients; `products.spoils(partners)`, of a pass with hidden pairs, ends it with false;
+  /// `products.add(score, gradient, partners, meanwhile)` adds to the gradients, and calls `meanwhile()` before
+  /// its products.
   template <class Products>
   KFORMER_DEVICE bool pass_partners(Products& products) const {
     if (first_partner >= end_partner || !is_there(first_pass())) return true;

@@ -5,8 +5,8 @@
 #include "ops/common/cuda/split_floats.hpp"
 
 /// \file
-/// Products of tiles of floats in shared memory, in both directions of attention. The warp that multiplies a number splits
-/// it, in registers.
+/// Products of tiles of floats in shared memory, in both directions of attention. The warp that multiplies a
+/// number splits it, in registers.
 
 namespace kformer::Impl::cuda {
 
@@ -25,7 +25,7 @@ struct FloatProducts {
     return static_cast<SharedAddress>(pair / 4 * 128) + Tile::at(row, pair % 4 * 2 + half);
   }
 
-  /// result = rows · partnersᵀ, with the rows from `first_row` of their tile on.
+  /// result = rows · partnersᵀ, with the rows from `first_row` of their tile on and `present` of the features.
   KFORMER_DEVICE static void multiply(Scores& result, SharedAddress rows, int first_row, SharedAddress partner,
                                       int present, int of_lane) {
     clear(result);
