@@ -50,7 +50,9 @@ struct ForwardTile {
     return tile.lay_out(nullptr);
   }
 
-  // Whether products read rows where they are as fast as from scratch memory. Beyond, each row takes a page.
+  // Products read close rows of floats where they are as fast as from scratch memory. Beyond, each row takes a page;
+  // with shorter vectors, products read each row more often.
+  static constexpr bool may_be_in_place = std::is_same_v<T, float> && vector_bytes == 64;
   static bool is_close(const HeadArray& x) { return x.token_stride * static_cast<int>(sizeof(C)) <= 1024; }
 
   std::size_t lay_out(void* memory) {
@@ -65,7 +67,7 @@ struct ForwardTile {
     k_factor = reinterpret_cast<Operand<T>*>(uses_pairs<T> ? scratch.take<C>(forward_keys * k_stride) : k);
     v_factor = reinterpret_cast<Operand<T>*>(uses_pairs<T> ? scratch.take<C>(forward_keys * v_stride) : v);
     values = v;
-    in_place = std::is_same_v<T, C> && p.v_head_dim % W == 0 && is_close(p.k) && is_close(p.v);
+    in_place = may_be_in_place && p.v_head_dim % W == 0 && is_close(p.k) && is_close(p.v);
     key_stride = in_place ? p.k.token_stride : k_stride;
     value_stride = in_place ? p.v.token_stride : v_stride;
     // Rows of q on their way into panels, rows of out on their way back, and scores take turns here.
@@ -144,7 +146,7 @@ struct ForwardTile {
   // Keys and values of a step: where they are if their rows are close, or in scratch memory.
   void load_step(std::int64_t first, int keys) {
     knows_finite = false;
-    if constexpr (std::is_same_v<T, C>)
+    if constexpr (may_be_in_place)
       if (in_place) {
         k_factor = key_data<C>(p.k, s, range.kv_head, first);
         values = v_factor = key_data<C>(p.v, s, range.kv_head, first);
