@@ -77,6 +77,7 @@ std::vector<AttentionCase> host_cases() {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
     list.add_lengths(dtype, 512, 8192, Algorithm::chosen);
   for (const DType dtype : {DType::f32, DType::bf16}) {
+    list.add_both_directions("smollm2-135m", self_attention(dtype, 1, 512, 9, 3, 64), {.causal = true});
     list.add_both_directions("llama-3.1-8b", self_attention(dtype, 1, 4096, 32, 8, 128), {.causal = true});
     list.add_both_directions("D64/S8192/window1024", self_attention(dtype, 1, 8192, 8, 8, 64),
                              {.causal = true, .window = 1024});

@@ -11,16 +11,23 @@
 
 namespace kformer::Impl::simd::KFORMER_ISA {
 
-/// Keys of a block: their P and dS stay in the first caches from product to product.
+/// Keys of a block, at most: their P and dS stay in the first caches from product to product.
 inline constexpr int block_keys = 96;
-/// Keys of a tile. The more, the less often rows are loaded; but with AVX-512, keys, values and their gradients take at
-/// most 512 KiB, half of a second-level cache of 1 MiB.
-inline constexpr int backward_keys = 192, most_backward_keys = 384;
+/// Keys of calls, and of tiles, are multiples of this.
+inline constexpr int backward_keys = 64;
+/// Keys of a tile, at most. The more, the less often rows are loaded; but with AVX-512, keys, values and their gradients
+/// take at most 512 KiB, half of a second-level cache of 1 MiB.
+inline constexpr int least_tile_keys = 192, most_tile_keys = 384;
 template <class C>
 int tile_keys(const Arguments& p) {
   const std::int64_t bytes = 2 * (row_stride<C>(p.head_dim) + row_stride<C>(p.v_head_dim)) * sizeof(C);
-  const std::int64_t fit = vector_bytes == 64 ? (512 << 10) / bytes / block_keys * block_keys : 0;
-  return static_cast<int>(larger(backward_keys, smaller(most_backward_keys, fit)));
+  const std::int64_t fit = vector_bytes == 64 ? (512 << 10) / bytes / backward_keys * backward_keys : 0;
+  return static_cast<int>(larger(least_tile_keys, smaller(most_tile_keys, fit)));
+}
+
+/// The length of `parts` even parts that hold `length`, a multiple of `step`.
+inline std::int64_t even_part(std::int64_t length, std::int64_t parts, std::int64_t step) {
+  return (length + parts * step - 1) / (parts * step) * step;
 }
 
 inline constexpr int backward_panels = vector_registers == 32 ? 2 : 4;
@@ -103,8 +110,7 @@ struct BackwardTile {
     end_key = end;
     std::int64_t tiles = (end - begin + tile_keys<C>(p) - 1) / tile_keys<C>(p);
     for (first_key = begin; first_key < end; first_key += keys, --tiles) {
-      const std::int64_t even = (end - first_key + tiles * block_keys - 1) / (tiles * block_keys) * block_keys;
-      keys = static_cast<int>(smaller(even, end - first_key));
+      keys = static_cast<int>(smaller(even_part(end - first_key, tiles, backward_keys), end - first_key));
       key_tile();
     }
   }
@@ -157,8 +163,8 @@ struct BackwardTile {
     }
     if (!needed) return;
     load_rows(begin, count);
-    for (int j = 0; j < keys; j += block_keys)
-      sum(panel, panels, j, keys - j < block_keys ? keys - j : block_keys);
+    const int block = static_cast<int>(even_part(keys, (keys + block_keys - 1) / block_keys, block_rows));
+    for (int j = 0; j < keys; j += block) sum(panel, panels, j, keys - j < block ? keys - j : block);
     for (int i = 0; i < count; ++i)
       add_row(dq + i * k_stride, p.head_dim, C(p.scale), row_data<C>(g.dq_sum, s, rows[i]));
   }

@@ -244,7 +244,8 @@ struct BackwardEntry {
     for (std::int64_t step = 0; step < steps; ++step)
       for_each_tile("kformer::attention_backward[simd]", exec, tiling.tiles() * a.kv_heads, scratch_bytes,
                     [=, run = kernels.backward](std::int64_t rank, void* scratch) {
-                      const auto tile = tiling.find(rank / a.kv_heads);
+                      // The last queries see the most keys: they come first.
+                      const auto tile = tiling.find(tiling.tiles() - 1 - rank / a.kv_heads);
                       const std::int64_t all = steps_of(tile.sequence);
                       if (step >= all) return;
                       const std::int64_t first = (step - tile.number + all) % all * keys;
@@ -256,12 +257,15 @@ struct BackwardEntry {
   }
 
   // Into how many parts queries and keys are cut: few parts reuse what caches hold, many keep more threads
-  // busy. Depends on the problem alone, as the bits of the result do.
+  // busy. Parts are shorter where few teams could not share the work evenly. Depends on the problem alone, as the
+  // bits of the result do.
   static std::int64_t parts_of(const P& p, const Arguments& a) {
-    constexpr std::int64_t enough_teams = 64, least_length = 384;
+    constexpr std::int64_t enough_teams = 64, length_of_many = 384, few_teams = 12, length_of_few = 128;
     const std::int64_t teams = std::max<std::int64_t>(1, p.q.extent[0] * a.kv_heads);
     const std::int64_t length = std::max(p.q.extent[1], p.k.extent[1]);
-    return std::clamp<std::int64_t>(length / least_length, 1, ceil_div(enough_teams, teams));
+    const std::int64_t parts =
+        std::clamp<std::int64_t>(length / length_of_many, 1, ceil_div(enough_teams, teams));
+    return std::max(parts, std::min(length / length_of_few, ceil_div(few_teams, teams)));
   }
 };
 

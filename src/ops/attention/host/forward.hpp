@@ -12,7 +12,7 @@ namespace kformer::Impl::simd::KFORMER_ISA {
 
 /// Keys per step: their tiles stay in the second-level cache.
 inline constexpr int forward_keys = 128;
-inline constexpr int most_forward_panels = 8;
+inline constexpr int most_forward_panels = vector_bytes == 64 ? 16 : 8;
 
 /// Panels per tile: the more rows, the less often keys and values are loaded; q and out should take no more
 /// than half of a second-level cache.
@@ -30,10 +30,14 @@ struct ForwardTile {
   const Arguments& p;
   const Sequence& s;
   const RowRange& range;
-  std::int64_t k_stride, v_stride;
+  std::int64_t k_stride, v_stride;  // of rows in scratch memory
+  std::int64_t key_stride, value_stride;
+  bool in_place;
   Operand<T>* q;                   // panels
   Operand<T>*k_factor, *v_factor;  // (key, feature); pairs are neighbours in features of k, in keys of v
   C *out, *k, *v, *scores, *highest, *sum, *rescale;
+  const C* values;  // of a step
+  bool knows_finite, values_finite;
   Row* rows;
   int panels;
   Panel panel[most_forward_panels];
@@ -46,6 +50,11 @@ struct ForwardTile {
     return tile.lay_out(nullptr);
   }
 
+  // Products read close rows of floats where they are as fast as from scratch memory. Beyond, each row takes a page;
+  // with shorter vectors, products read each row more often.
+  static constexpr bool may_be_in_place = std::is_same_v<T, float> && vector_bytes == 64;
+  static bool is_close(const HeadArray& x) { return x.token_stride * static_cast<int>(sizeof(C)) <= 1024; }
+
   std::size_t lay_out(void* memory) {
     Scratch scratch(memory);
     const std::int64_t most_rows = forward_panels<C>(p) * panel_lanes<C>;
@@ -57,6 +66,10 @@ struct ForwardTile {
     v = scratch.take<C>(forward_keys * v_stride);
     k_factor = reinterpret_cast<Operand<T>*>(uses_pairs<T> ? scratch.take<C>(forward_keys * k_stride) : k);
     v_factor = reinterpret_cast<Operand<T>*>(uses_pairs<T> ? scratch.take<C>(forward_keys * v_stride) : v);
+    values = v;
+    in_place = may_be_in_place && p.v_head_dim % W == 0 && is_close(p.k) && is_close(p.v);
+    key_stride = in_place ? p.k.token_stride : k_stride;
+    value_stride = in_place ? p.v.token_stride : v_stride;
     // Rows of q on their way into panels, rows of out on their way back, and scores take turns here.
     const std::int64_t rows_size = panel_lanes<C> * (k_stride > v_stride ? k_stride : v_stride);
     scores = scratch.take<C>(larger(forward_keys * panel_lanes<C>, rows_size));
@@ -130,6 +143,33 @@ struct ForwardTile {
       prefetch(row_data<const T>(p.out, s, rows[n * panel_lanes<C> + i]), p.v_head_dim);
   }
 
+  // Keys and values of a step: where they are if their rows are close, or in scratch memory.
+  void load_step(std::int64_t first, int keys) {
+    knows_finite = false;
+    if constexpr (may_be_in_place)
+      if (in_place) {
+        k_factor = key_data<C>(p.k, s, range.kv_head, first);
+        values = v_factor = key_data<C>(p.v, s, range.kv_head, first);
+        return;
+      }
+    load_keys<T>(p.k, s, range.kv_head, first, keys, p.head_dim, k, key_stride);
+    load_keys<T>(p.v, s, range.kv_head, first, keys, p.v_head_dim, v, value_stride);
+    if constexpr (uses_pairs<T>) {
+      for (int j = 0; j < keys; ++j)
+        pair_up(k + j * key_stride, padded<C>(p.head_dim), k_factor + j * key_stride);
+      for (int j = 0; j < keys; j += 2)
+        zip_rows(v + j * value_stride, j + 1 < keys ? v + (j + 1) * value_stride : nullptr,
+                 padded<C>(p.v_head_dim), v_factor + j / 2 * value_stride);
+    }
+  }
+
+  // Of the values of this step.
+  bool all_values_finite(int keys) {
+    if (!knows_finite) values_finite = all_finite(values, keys, padded<C>(p.v_head_dim), value_stride);
+    knows_finite = true;
+    return values_finite;
+  }
+
   void step(std::int64_t first, int keys, std::int64_t end) {
     Blocks blocks[most_forward_panels];
     bool needed = false;
@@ -138,14 +178,7 @@ struct ForwardTile {
       needed |= blocks[n] != Blocks::none;
     }
     if (!needed) return;
-    load_keys<T>(p.k, s, range.kv_head, first, keys, p.head_dim, k, k_stride);
-    load_keys<T>(p.v, s, range.kv_head, first, keys, p.v_head_dim, v, v_stride);
-    if constexpr (uses_pairs<T>) {
-      for (int j = 0; j < keys; ++j) pair_up(k + j * k_stride, padded<C>(p.head_dim), k_factor + j * k_stride);
-      for (int j = 0; j < keys; j += 2)
-        zip_rows(v + j * v_stride, j + 1 < keys ? v + (j + 1) * v_stride : nullptr, padded<C>(p.v_head_dim),
-                 v_factor + j / 2 * v_stride);
-    }
+    load_step(first, keys);
     std::int64_t next_key = first + keys;
     const std::int64_t last_key = smaller(end, next_key + forward_keys);
     for (int n = 0; n < panels; ++n) {
@@ -157,11 +190,11 @@ struct ForwardTile {
       const int unseen = static_cast<int>(larger(0, panel[n].least_first - first));
       const int skipped = unseen / per_operand<T> * per_operand<T>;
       const int seen = static_cast<int>(smaller(keys, panel[n].greatest_end - first)) - skipped;
-      const C* seen_v = v + skipped * v_stride;
+      const C* seen_values = values + skipped * value_stride;
       for_each_stair<T>(panel[n], first + skipped, seen, [&](int vector, int from, int to) {
         by_vectors<C>(lanes - vector * W, [&]<int vectors>() {
           product_panel<Left::by_row, Start::zero, vectors>(
-              to - from, operands<T>(p.head_dim), k_factor + (skipped + from) * k_stride, k_stride,
+              to - from, operands<T>(p.head_dim), k_factor + (skipped + from) * key_stride, key_stride,
               q + row * q_stride() + vector * W, lanes, scores + from * lanes + vector * W, lanes);
         });
       });
@@ -172,11 +205,12 @@ struct ForwardTile {
         C* sums = out + row * padded<C>(p.v_head_dim);
         next_key == end ? prefetch_out(n) : prefetch_some(next_key, last_key);
         const int read = keys_read<T>(seen, keys - skipped);
-        if ((hidden || read > seen) && !all_finite(seen_v, read, padded<C>(p.v_head_dim), v_stride))
-          hiding_product(seen_v, seen, lanes, sums);
+        if ((hidden || read > seen) && !all_values_finite(keys) &&
+            !all_finite(seen_values, read, padded<C>(p.v_head_dim), value_stride))
+          hiding_product(seen_values, seen, lanes, sums);
         else
           product_panel<Left::by_column, Start::scaled_sum, vectors>(
-              p.v_head_dim, operands<T>(seen), v_factor + skipped / per_operand<T> * v_stride, v_stride,
+              p.v_head_dim, operands<T>(seen), v_factor + skipped / per_operand<T> * value_stride, value_stride,
               weight_factor(seen, lanes), lanes, sums, lanes, rescale);
       });
     }
@@ -230,14 +264,14 @@ struct ForwardTile {
     for (int v = 0; v < vectors; ++v) store(sum + row + v * W, total[v]);
   }
 
-  // sums(d, lane) = rescale(lane)·sums(d, lane) + Σ_j value(j, d)·P(j, lane), where a probability of 0
+  // sums(d, lane) = rescale(lane)·sums(d, lane) + Σ_j seen_values(j, d)·P(j, lane), where a probability of 0
   // annihilates.
-  void hiding_product(const C* values, int keys, int lanes, C* sums) const {
+  void hiding_product(const C* seen_values, int keys, int lanes, C* sums) const {
     for (int d = 0; d < p.v_head_dim; ++d)
       for (int i = 0; i < lanes; ++i) {
         C x = sums[d * lanes + i] * rescale[i];
         for (int j = 0; j < keys; ++j)
-          if (scores[j * lanes + i] != C(0)) x += values[j * v_stride + d] * scores[j * lanes + i];
+          if (scores[j * lanes + i] != C(0)) x += seen_values[j * value_stride + d] * scores[j * lanes + i];
         sums[d * lanes + i] = x;
       }
   }

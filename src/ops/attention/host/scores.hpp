@@ -171,15 +171,25 @@ __attribute__((noinline)) void hide_by_position(const Panel& panel, std::int64_t
   constexpr int W = width<C>;
   for (int i0 = 0; i0 < panel.lanes; i0 += W) {
     Vector<C> begin{}, end{};
+    // All rows of the vector see the keys [all_begin, all_end).
+    std::int64_t all_begin = 0, all_end = keys;
     for (int i = 0; i < W && i0 + i < panel.count; ++i) {
-      begin[i] = static_cast<C>(larger(0, panel.rows[i0 + i].first - first));
-      end[i] = static_cast<C>(larger(0, smaller(keys, panel.rows[i0 + i].end - first)));
+      const std::int64_t row_begin = larger(0, smaller(keys, panel.rows[i0 + i].first - first)),
+                         row_end = larger(0, smaller(keys, panel.rows[i0 + i].end - first));
+      begin[i] = static_cast<C>(row_begin);
+      end[i] = static_cast<C>(row_end);
+      all_begin = larger(all_begin, row_begin);
+      all_end = smaller(all_end, row_end);
     }
-    for (int j = 0; j < keys; ++j) {
-      C* at = scores + j * panel.stride + i0;
-      const Vector<C> key = splat(static_cast<C>(j));
-      store<C>(at, choose<C>((key < begin) | (key >= end), splat(-Infinity<C>::value), load(at)));
-    }
+    const auto hide = [&](std::int64_t from, std::int64_t to) {
+      for (std::int64_t j = from; j < to; ++j) {
+        C* at = scores + j * panel.stride + i0;
+        const Vector<C> key = splat(static_cast<C>(j));
+        store<C>(at, choose<C>((key < begin) | (key >= end), splat(-Infinity<C>::value), load(at)));
+      }
+    };
+    hide(0, all_begin);
+    hide(larger(all_begin, all_end), keys);
   }
 }
 
