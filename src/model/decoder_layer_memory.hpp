@@ -95,8 +95,9 @@ void DecoderLayer<Exec, T>::place_gradients(Ledger& ledger, const DecoderLayer* 
     m_adapter_gradient = {m_config, m_options.lora, ledger, MemoryClass::gradients, turn, room};
     return keep(m_adapter_gradient.block);
   }
-  const bool over_dead =
-      !turn && !m_options.accumulate && behind && m_options.slots == 1 && !m_options.split_backward;
+  // A layer that keeps nothing has no arrays of its own.
+  const bool over_dead = !turn && !m_options.accumulate && behind && !behind->m_activation_blocks.empty() &&
+                         m_options.slots == 1 && !m_options.split_backward;
   m_gradient = LayerWeights<memory_space, C>(m_config, ledger, MemoryClass::gradients,
                                              over_dead ? &behind->m_activation_blocks.front() : turn,
                                              over_dead ? behind->m_room : room);

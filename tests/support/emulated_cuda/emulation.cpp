@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "emulated_cuda/emulation.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -31,7 +32,7 @@ void Block::run_grid(int blocks, int threads, std::size_t shared_bytes, const st
 
 void Block::run(int number) {
   m_number = number;
-  std::memset(m_shared.data(), 0xff, m_shared.size());
+  std::ranges::fill(m_shared, std::byte{0xff});
   m_left = static_cast<int>(m_fibers.size());
   char* stack = m_stacks.get();
   for (Fiber& fiber : m_fibers) {
