@@ -127,12 +127,13 @@ KFORMER_SIMD_INLINE void product_block(int depth, const A* __restrict a, std::in
   };
   if constexpr (at == Reach::far) {
     constexpr int line = 64 / static_cast<int>(sizeof(A));
-    // A few lines at a time: more would occupy all the buffers that loads need.
+    // A few lines at a time: more would occupy all the buffers that loads need. Rows go to the second cache, since
+    // those of two blocks may share one set of the first.
     for (int k = 0, row = 0; k < depth; k += line, ++row) {
       if (row < rows) prefetch_sums<start, vectors>(c, row);
       if (left == Left::by_row) {
         KFORMER_SIMD_UNROLL
-        for (int r = rows; r < 2 * rows; ++r) __builtin_prefetch(a + r * lda, 0, 3);
+        for (int r = rows; r < 2 * rows; ++r) __builtin_prefetch(a + r * lda, 0, 2);
       }
       add_terms(depth - k < line ? depth - k : line);
     }
