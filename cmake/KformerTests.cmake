@@ -30,6 +30,7 @@ string(TOUPPER "CMAKE_CXX_FLAGS_${CMAKE_BUILD_TYPE}" flags)
 if("${CMAKE_CXX_FLAGS} ${${flags}}" MATCHES "-fsanitize=")
   set(Kformer_TEST_TIMEOUT 6000)
 endif()
+unset(flags)
 
 # kformer_add_suites(<program> NAMES <component>/<name>... [SUFFIX <text>] [WITHOUT <pattern>] [ARGUMENTS <arg>...] [LABELS <label>...]
 # [ENVIRONMENT <variable>=<value>...]): one ctest <component>/<name><suffix> for each name, which runs the Boost.Test suite <name>
@@ -193,7 +194,7 @@ function(kformer_add_first_contact)
     kformer_without_kokkos(kformer_first_contact)
   endif()
   add_test(NAME cuda/first_contact_program COMMAND ${program})
-  set_tests_properties(cuda/first_contact_program PROPERTIES LABELS "unit;full" TIMEOUT 600 ${Kformer_TEST_SKIPPED})
+  set_tests_properties(cuda/first_contact_program PROPERTIES LABELS "unit;full" TIMEOUT ${Kformer_TEST_TIMEOUT} ${Kformer_TEST_SKIPPED})
 endfunction()
 
 # kformer_add_emulated_tests(<component>/<name>...): CUDA kernels on emulated blocks, see src/emulated_cuda/emulation.hpp, and the

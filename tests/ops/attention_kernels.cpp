@@ -191,7 +191,12 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(nan_stays_where_it_is_seen, T, Scalars) {
   const Case blocks = c.blocks(16, 16), bias = c.bias(Bias::full);
   // Queries that see an odd number of keys, alone or together, share a tile with one that sees the next key.
   const Case odd = Case{1, 49, 50, 64, 64, 8, 8}.causal(), together = Case{33, 2, 4, 48, 1, 8, 8}.causal();
+  // Rows of whole vectors, which kernels may read where they lie.
+  const Case whole{2, 75, 113, 2, 1, 16, 16};
   test_both<T>({
+      whole.causal().poison(Poison::last_value),
+      whole.causal().poison(Poison::last_key),
+      whole.window(10).poison(Poison::hidden_keys),
       odd.poison(Poison::last_value),
       odd.poison(Poison::last_key),
       together.poison(Poison::last_value),

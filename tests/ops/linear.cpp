@@ -21,12 +21,13 @@ using namespace linear_cases;
 BOOST_AUTO_TEST_SUITE(linear)
 
 // The larger ones cross the borders of the tiles and of the steps of the sum of every kernel; each extent of
-// {70, 600, 100} and of {530, 70, 100} does so beside the others.
+// {70, 600, 100} and of {530, 70, 100} does so beside the others. Tiles of 96 and of 592
+// columns have whole vectors alone, whose sums are stored as results.
 const std::vector<Shape> shapes{{1, 1, 1},      {3, 5, 7},        {1, 113, 75},  {75, 1, 113}, {75, 113, 1},
                                 {65, 129, 130}, {3, 1025, 5},     {70, 33, 300}, {17, 67, 99}, {32, 48, 34},
                                 {300, 40, 53},  {0, 8, 3},        {4, 0, 3},     {4, 3, 0},    {3, 5, 7, 1},
                                 {4, 9, 6, 3},   {33, 130, 65, 2}, {3, 5, 7, 0},  {0, 5, 7, 4}, {70, 600, 100},
-                                {70, 100, 600}, {530, 70, 100}};
+                                {70, 100, 600}, {530, 70, 100},   {70, 600, 96}, {70, 96, 592}};
 constexpr Rows both_rows[] = {Rows::strided, Rows::packed};
 
 // Most with a scale: a kernel without it has large errors.

@@ -28,13 +28,14 @@ struct Case {
 };
 
 // One adapter, several with columns between them, ranks that are no multiple of a vector, several tiles of rows and
-// of columns, several steps of every sum, and extents of zero.
+// of columns, several steps of every sum, neighbours of one scale, and extents of zero.
 const std::vector<Case> cases{
     {1, 1, 1, {{0, 1, 1, 1}}},
     {3, 5, 7, {{0, 7, 2, -0.75}}},
     {32, 48, 34, {{0, 34, 16, 2}}},
     {33, 40, 70, {{0, 30, 3, 0.5}, {30, 20, 5, -1.5}, {50, 20, 1, 3}}},
     {75, 33, 70, {{5, 20, 4, 0.5}, {40, 25, 8, 2}}},
+    {33, 170, 64, {{0, 16, 3, 0.5}, {16, 16, 5, 0.5}, {32, 32, 4, -1.5}}},
     {70, 600, 100, {{0, 60, 33, 0.3}, {60, 40, 7, 0.7}}},
     {300, 70, 340, {{0, 300, 16, 1.25}}},
     {530, 20, 40, {{5, 30, 300, 0.1}}},

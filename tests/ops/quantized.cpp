@@ -12,9 +12,10 @@ using namespace quantized_products;
 BOOST_AUTO_TEST_SUITE(quantized)
 
 // Parts of blocks, of groups of blocks, of groups of rows and of tiles, and nothing at all.
-const std::vector<Shape> shapes{{7, 32, 1},    {1, 64, 49},  {3, 576, 7},  {5, 100, 7},   {17, 33, 49},
-                                {4, 1536, 33}, {33, 257, 7}, {1, 700, 70}, {100, 64, 50}, {9, 300, 130},
-                                {70, 600, 20}, {8, 1, 5},    {0, 32, 3},   {4, 0, 3},     {4, 32, 0}};
+const std::vector<Shape> shapes{{7, 32, 1},    {1, 64, 49},   {3, 576, 7},   {5, 100, 7},
+                                {17, 33, 49},  {4, 1536, 33}, {33, 257, 7},  {1, 700, 70},
+                                {100, 64, 50}, {9, 300, 130}, {70, 600, 20}, {70, 600, 96},
+                                {8, 1, 5},     {0, 32, 3},    {4, 0, 3},     {4, 32, 0}};
 
 template <class T>
 void check_linear(QuantizedFormat format, Shape s, Activations activations, Added added, unsigned seed) {

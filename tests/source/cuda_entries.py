@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""docs/gpu.md says of every function of the library which kernels it has on CUDA, or that it has none of its own."""
+"""docs/gpu.md says of every function of the library whether it has kernels of its own on CUDA."""
 
 import os
 import re

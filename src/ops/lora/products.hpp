@@ -29,7 +29,7 @@ inline LinearForward columns_of(const LoraForward& p, std::int64_t first, std::i
           part(p.y),    {.batch_invariant = p.options.batch_invariant}};
 }
 
-/// The products with rows of `a`: one for neighbours of the same scale, which is the rule, so that x is read once.
+/// The products with rows of `a`: one for neighbours of the same scale, which is the rule. It reads x once for them.
 template <class T>
 void add_low_products(const LoraForward& p, LoraProducts<T>& all) {
   std::int64_t first = 0, count = 0;

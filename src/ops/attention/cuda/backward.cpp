@@ -3,7 +3,6 @@
 
 #include "ops/attention/cuda/backward_table.hpp"
 #include "ops/attention/cuda/delta.hpp"
-#include "ops/attention/cuda/tile_table.hpp"
 
 namespace kformer::Impl::cuda {
 

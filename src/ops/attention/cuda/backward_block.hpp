@@ -15,7 +15,7 @@
 /// `row_tiles` rows, and what it reads of the partners enters the products of all of them. Partners pass through
 /// two stages of shared memory: those of the next pass are copied during the products of this one.
 ///
-/// Here is what such kernels do whatever tensor cores multiply.
+/// Here is what these kernels share, whatever numbers tensor cores multiply.
 
 namespace kformer::Impl::cuda {
 
@@ -36,9 +36,8 @@ struct SharedOperands {
 };
 
 /// What a thread has of its block: gradients in the fragments of its warp.
-template <class Tiles, class Stored_>
+template <class Tiles, class Stored>
 struct BackwardBlock {
-  using Stored = Stored_;
   static constexpr Side side = Tiles::side;
   static constexpr int features = Tiles::features, warps = Tiles::warps, row_tiles = Tiles::row_tiles,
                        partners = Tiles::partners, rows = Tiles::rows, threads = 32 * warps;
@@ -265,7 +264,7 @@ struct BackwardBlock {
   }
 };
 
-/// The tile of this block, by `Block`, or row by row where that fails.
+/// Differentiates the tile of this block by `Block`, or row by row where that fails.
 template <class Block, class Tiles, class Numbers>
 KFORMER_DEVICE void differentiate_tile(const GradientArgumentsOf<typename Numbers::Stored>& g,
                                        const Sequences& owned) {

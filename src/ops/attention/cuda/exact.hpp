@@ -26,7 +26,7 @@ struct Floats {
 template <class Numbers>
 using ArgumentsOf = AttentionArgumentsOf<typename Numbers::Stored>;
 
-/// Of two rows.
+/// The dot product of two rows.
 template <class Numbers, class Stored>
 KFORMER_DEVICE float product_of(const Stored* x, const Stored* y, int count) {
   float sum = 0;

@@ -66,7 +66,7 @@ struct FloatBackwardKernel {
       Products::multiply(result, own, first_row(0), partner, present, lane);
     }
 
-    /// The sums tell.
+    /// Nothing ends early: `run` checks the sums.
     KFORMER_DEVICE static bool spoils(const SharedOperands&) { return false; }
 
     template <class Meanwhile>

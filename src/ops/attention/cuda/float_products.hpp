@@ -19,6 +19,8 @@ struct FloatProducts {
   /// Columns of 8 features, and of 8 partners, whose products are under way together: none waits for the one before.
   static constexpr int under_way = 4 / row_tiles, columns = partners / 8 < under_way ? partners / 8 : under_way;
 
+  static_assert(columns % 2 == 0 && features % 32 == 0);
+
   /// The place of chunk 2 · pair + half. Swizzling stays within eight chunks: others differ by a constant, which
   /// spares registers.
   KFORMER_DEVICE static SharedAddress place(int row, int pair, int half) {

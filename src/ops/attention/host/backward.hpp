@@ -13,10 +13,10 @@ namespace kformer::Impl::simd::KFORMER_ISA {
 
 /// Keys of a block, at most: their P and dS stay in the first caches from product to product.
 inline constexpr int block_keys = 96;
-/// Keys of calls, and of tiles, are multiples of this.
+/// Keys of calls, and of tiles but the last, are multiples of this.
 inline constexpr int backward_keys = 64;
-/// Keys of a tile, at most. The more, the less often rows are loaded; but with AVX-512, keys, values and their gradients
-/// take at most 512 KiB, half of a second-level cache of 1 MiB.
+/// Keys of a tile, at most. The more, the less often rows are loaded: with AVX-512 more than the least while keys, values
+/// and their gradients take at most 512 KiB, half of a second-level cache of 1 MiB.
 inline constexpr int least_tile_keys = 192, most_tile_keys = 384;
 template <class C>
 int tile_keys(const Arguments& p) {

@@ -50,8 +50,8 @@ struct ForwardTile {
     return tile.lay_out(nullptr);
   }
 
-  // Products read close rows of floats where they are as fast as from scratch memory. Beyond, each row takes a page;
-  // with shorter vectors, products read each row more often.
+  // Products read floats in place as fast as from scratch memory if rows are close together. With shorter vectors,
+  // products read each row more often.
   static constexpr bool may_be_in_place = std::is_same_v<T, float> && vector_bytes == 64;
   static bool is_close(const HeadArray& x) { return x.token_stride * static_cast<int>(sizeof(C)) <= 1024; }
 

@@ -67,7 +67,7 @@ KFORMER_DEVICE bool is_doubtful(float sum) {
   const std::uint32_t magnitude = float_as_bits(sum) & 0x7fffffff;
   return magnitude != 0 && magnitude - least >= infinite - least;
 }
-/// Whether one may of those that a thread has of row `half` of its two.
+/// Whether a number of row `half`, of the two that a thread has parts of, is doubtful.
 template <int columns>
 KFORMER_DEVICE bool some_doubtful(const float (&sum)[columns][4], int half) {
   bool found = false;

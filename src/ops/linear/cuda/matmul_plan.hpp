@@ -109,7 +109,8 @@ inline MatmulPlan matmul_plan(const MatmulArguments& p) {
   return plan;
 }
 
-/// The same where the caller has written the bias into every column of `d`: a library need not add it at the end.
+/// The same plan for a caller that has written the bias into every column of `d`, where a library cannot
+/// add it.
 inline MatmulPlan with_bias_in_result(MatmulPlan plan) {
   plan.bias = nullptr, plan.c = plan.d, plan.beta = 1;
   return plan;

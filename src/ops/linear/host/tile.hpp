@@ -182,7 +182,7 @@ struct LinearTile {
   }
 };
 
-/// Sums up a tile and stores its result: where nothing follows the sums, the kernel does.
+/// Sums up a tile and stores its result: where nothing follows the sums, the last products do.
 template <class O, class Tile>
 void finish_tile(Tile& tile, const ProductArguments& p, const ProductTile& part) {
   using C = std::remove_pointer_t<decltype(tile.sums)>;

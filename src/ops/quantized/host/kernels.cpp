@@ -13,9 +13,11 @@ constexpr QuantizedKernels kernels_of() {
   QuantizedDots int8{};
   if constexpr (!Blocks<kind>::table) int8 = {int8_scratch<kind>, int8_tile<T, kind>};
   return {{dot_scratch<T, kind>, dot_tile<T, kind>},
-          {panel_cols<T>, LinearTile<T, QuantizedRight<kind>>::scratch_bytes, panel_tile<T, kind>, nullptr},
+          {panel_cols<T>, LinearTile<T, QuantizedRight<kind>>::scratch_bytes,
+           quantized_tile<T, QuantizedRight<kind>>, nullptr},
           int8,
-          {panel_cols<T>, LinearTile<T, QuantizedAcross<kind>>::scratch_bytes, across_tile<T, kind>, nullptr}};
+          {panel_cols<T>, LinearTile<T, QuantizedAcross<kind>>::scratch_bytes,
+           quantized_tile<T, QuantizedAcross<kind>>, nullptr}};
 }
 template <class T>
 struct KernelsOf {

@@ -102,16 +102,9 @@ struct QuantizedAcross {
   }
 };
 
-template <class T, QuantizedFormat kind>
-void across_tile(const ProductArguments& p, const ProductTile& part, void* scratch) {
-  LinearTile<T, QuantizedAcross<kind>> tile{p, part};
-  tile.lay_out(scratch);
-  finish_tile<T>(tile, p, part);
-}
-
-template <class T, QuantizedFormat kind>
-void panel_tile(const ProductArguments& p, const ProductTile& part, void* scratch) {
-  LinearTile<T, QuantizedRight<kind>> tile{p, part};
+template <class T, class Right>
+void quantized_tile(const ProductArguments& p, const ProductTile& part, void* scratch) {
+  LinearTile<T, Right> tile{p, part};
   tile.lay_out(scratch);
   finish_tile<T>(tile, p, part);
 }
