@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The tensor-core kernels of attention backward on emulated CUDA blocks, against the reference by the rule.
+#include "cuda/backward_kernels.hpp"
 #include "cuda/nan_of_backward.hpp"
 #include "cuda/wrong_starts.hpp"
 #include "kformer/ops/impl/flash_backward.hpp"
@@ -64,18 +65,7 @@ void test_tiles() {
   });
 }
 
-BOOST_AUTO_TEST_CASE(tiles) { test_tiles(); }
-
-#if !defined(KOKKOS_ENABLE_CUDA)
-// Where tiles differ: those of each size of shared memory. A device has its own alone.
-BOOST_AUTO_TEST_CASE(tiles_of_large_memory) {
-  int& capability = Impl::cuda::Device<Exec>::emulated_capability;
-  const int before = capability;
-  capability = 80;
-  test_tiles();
-  capability = before;
-}
-#endif
+BOOST_AUTO_TEST_CASE(tiles) { with_tiles_of_each_memory(test_tiles); }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(scales, T, Halves) {
   test_all<T>({
@@ -112,12 +102,7 @@ BOOST_AUTO_TEST_CASE(nan_stays_where_it_is_seen) {
 }
 
 BOOST_AUTO_TEST_CASE(refusals) {
-  const auto why = [](const Case& c, auto change) {
-    AttentionTensors<bf16> t(c, Rows::aligned);
-    Impl::AttentionBackward p = t.backward_problem();
-    change(p);
-    return kernel.reject(p);
-  };
+  const auto why = [](const Case& c, auto change) { return refusal_of_backward<bf16>(kernel, c, change); };
   const Case c{1, 5, 7, 2, 1, 16, 16};
   const auto as_it_is = [](auto&) {};
   BOOST_TEST(why(c, as_it_is) == "");

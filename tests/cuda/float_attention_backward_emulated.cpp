@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The gradients of attention of floats by products of TF32 on emulated CUDA blocks, whose tensor cores cut off what they add,
 // against the reference by the rule.
+#include "cuda/backward_kernels.hpp"
 #include "cuda/nan_of_backward.hpp"
 #include "cuda/wrong_starts.hpp"
 #include "kformer/ops/impl/flash_backward.hpp"
@@ -16,19 +17,6 @@ constexpr auto kernel = Entry::entry();
 
 void test_all(const std::vector<Case>& cases) {
   for (const Case& c : cases) check_backward<float>(kernel, c);
-}
-
-/// `test` with the tiles of each size of shared memory. A device has its own alone.
-template <class F>
-void with_tiles_of_each_memory(F test) {
-  test();
-#if !defined(KOKKOS_ENABLE_CUDA)
-  int& capability = Impl::cuda::Device<Exec>::emulated_capability;
-  const int before = capability;
-  capability = 80;
-  test();
-  capability = before;
-#endif
 }
 
 BOOST_AUTO_TEST_CASE(shapes_and_positions) {
@@ -201,10 +189,7 @@ BOOST_AUTO_TEST_CASE(huge_and_tiny_numbers) {
 
 BOOST_AUTO_TEST_CASE(refusals) {
   const auto why = []<class T = float>(const Case& c, auto change, T = {}) {
-    AttentionTensors<T> t(c, Rows::aligned);
-    Impl::AttentionBackward p = t.backward_problem();
-    change(p);
-    return kernel.reject(p);
+    return refusal_of_backward<T>(kernel, c, change);
   };
   const Case c{1, 5, 7, 2, 1, 16, 16};
   const auto as_it_is = [](auto&) {};
