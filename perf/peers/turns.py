@@ -12,6 +12,8 @@ import sys
 import time
 from pathlib import Path
 
+import machine
+
 # Threads of the program whose turn it is not must sleep.
 SLEEPING_THREADS = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
 SKIPPED = 77  # exit code without a device
@@ -103,7 +105,7 @@ def measure(ours, case, theirs, repetitions):
         for path in theirs.paths if i % 2 == 0 else reversed(theirs.paths):
             seconds[path].append(theirs.seconds(path))
     median = {who: statistics.median(s) for who, s in seconds.items()}
-    least = min(limits)
+    least, best = min(limits), min((median[path] for path in theirs.paths), default=None)
     return {
         **case,
         "kernel": kernel,
@@ -112,7 +114,7 @@ def measure(ours, case, theirs, repetitions):
         "median": median,
         "limit_seconds": least,
         "share_of_limit": least / median["ours"],
-        "ratio": min(median[path] for path in theirs.paths) / median["ours"],
+        "ratio": best and best / median["ours"],
     }
 
 
@@ -120,8 +122,9 @@ def print_row(row, paths):
     ms = {who: f"{1e3 * s:.2f}" for who, s in row["median"].items()}
     kernel = "several" if " " in row["kernel"] else row["kernel"]
     theirs = " ".join(f"{ms.get(path, '-'):>9}" for path in paths)
-    print(f"{row['name']:<50} {kernel:<11} {ms['ours']:>9} {100 * row['share_of_limit']:5.1f} % {theirs} "
-          f"{row['ratio']:6.2f} x", flush=True)
+    ratio = f"{row['ratio']:6.2f} x" if row["ratio"] else ""
+    print(f"{row['name']:<50} {kernel:<11} {ms['ours']:>9} {100 * row['share_of_limit']:5.1f} % {theirs} {ratio}".rstrip(),
+          flush=True)
 
 
 def first_line(error):
@@ -152,8 +155,36 @@ def parse_arguments(description, program, default_filter, devices):
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no case after this time (default: no limit)")
     parser.add_argument("--filter", default=default_filter, help="regular expression of cases (default %(default)s)")
     parser.add_argument("--output", type=Path, help="JSON with every sample")
+    parser.add_argument("--alone", action="store_true", help="measure no peer, only our program and the limits")
     parser.add_argument("--smoke", action="store_true", help="run the program's tiny cases")
     return parser.parse_args()
+
+
+class NoPeer:
+    """Beside a case that is measured alone."""
+
+    paths, notes = (), {}
+
+
+def load_pytorch(arguments):
+    """PyTorch, or None if this machine lacks the device."""
+    try:
+        import torch
+    except ImportError as error:
+        raise CannotMeasure(f"{error}; perf/peers/make_environment makes an environment that has PyTorch") from error
+
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        return None
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(1)
+    return torch
+
+
+def summary(rows):
+    """How the rows with a peer came out."""
+    slowest = min(rows, key=lambda row: row["ratio"])
+    faster = sum(row["ratio"] > 1 for row in rows)
+    return f"faster in {faster} of {len(rows)} rows; least: {slowest['ratio']:.2f} x in {slowest['name']}"
 
 
 def run(arguments, paths, make_peer):
@@ -163,25 +194,24 @@ def run(arguments, paths, make_peer):
     os.environ.update(SLEEPING_THREADS, OMP_NUM_THREADS=str(arguments.threads))
     # Bound threads would not do: the program inherits the one core that PyTorch's first thread is bound to.
     os.environ["OMP_PROC_BIND"] = "false"
-    try:
-        import torch
-    except ImportError as error:
-        raise CannotMeasure(f"{error}; perf/peers/make_environment makes an environment that has PyTorch") from error
-
-    if arguments.device == "cuda" and not torch.cuda.is_available():
+    torch = None if arguments.alone else load_pytorch(arguments)
+    if not arguments.alone and torch is None:
         print("PyTorch sees no device", file=sys.stderr)
         return SKIPPED
-    torch.set_num_threads(arguments.threads)
-    torch.manual_seed(1)
     ours = Ours(arguments.program, arguments.threads, ["--smoke"] if arguments.smoke else [])
-    about = {**ours.ask("about"), "pytorch": torch.__version__, "repetitions": arguments.repetitions}
-    print(f"{about['version']} on {about['device']} beside PyTorch {about['pytorch']}; threads: {about['threads']}; "
+    peers = {} if arguments.alone else {"pytorch": torch.__version__}
+    about = {**ours.ask("about"), **peers, "processor": machine.processor(), "repetitions": arguments.repetitions}
+    beside = f" beside PyTorch {about['pytorch']}" if peers else ""
+    print(f"{about['version']} on {about['device']}{beside}; threads: {about['threads']}; "
           f"milliseconds, medians of {arguments.repetitions}; peak by {about['isa']}")
+    paths = () if arguments.alone else paths
     columns = " ".join(f"{path:>9}" for path in paths)
     print(f"{'case':<50} {'kernel':<11} {'ours':>9} {'limit':>7} {columns} {'faster':>8}")
     rows, clock = [], Clock(torch, arguments.device)
 
     def make(case):
+        if arguments.alone:
+            return NoPeer()
         torch.cuda.empty_cache()  # leave the memory of the last case to the other program
         return make_peer(torch, case, about["rotated_bytes"], clock)
 
@@ -198,9 +228,8 @@ def run(arguments, paths, make_peer):
     if not rows:
         print(f"no case that matches {arguments.filter} was measured", file=sys.stderr)
         return 1
-    slowest = min(rows, key=lambda row: row["ratio"])
-    faster = sum(row["ratio"] > 1 for row in rows)
-    print(f"faster in {faster} of {len(rows)} rows; least: {slowest['ratio']:.2f} x in {slowest['name']}")
+    if not arguments.alone:
+        print(summary(rows))
     return 0
 
 

@@ -81,7 +81,7 @@ class Regression(unittest.TestCase):
         self.baselines.mkdir()
         case = {"share": 80.0, "spread": 0.1, "threshold": 3.0}
         cases = {name: {**case, "limit": self.state["limits"].get(name, "% of bandwidth")} for name in self.names}
-        baseline = {"processor": MODULE["processor"](), "device": "OpenMP", "peak_isa": "avx9", "threads": 2, "cases": cases}
+        baseline = {"processor": MODULE["machine"].processor(), "device": "OpenMP", "peak_isa": "avx9", "threads": 2, "cases": cases}
         (self.baselines / "avx9.json").write_text(json.dumps(baseline), encoding="utf-8")
 
 

@@ -517,7 +517,7 @@ trap '/bin/cp "${0%/*}/driver.h5" "$file.part"; exit 75' TERM
         self.assertLessEqual({"gpu_check", "gpu_attention.py", "attention.toml", "decode.toml", "layer.toml",
                               "small_layer.toml", "small_attention.toml", "kformer_tests_cuda", "kformer-layer",
                               "kformer-perf-blocks", "kformer-perf-attention", "blocks.py", "torch_blocks.py",
-                              "turns.py"}, names)
+                              "turns.py", "machine.py"}, names)
         included = {tomllib.loads(deck.read_text(encoding="utf-8")).get("include") for deck in target.glob("*.toml")} - {None}
         self.assertEqual(included, {"base.toml"} & names)
         self.assertNotIn("left out", done.stdout)
