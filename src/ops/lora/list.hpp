@@ -7,7 +7,8 @@
 
 namespace kformer::Impl {
 
-/// Our own SIMD kernels on hosts, and the portable product with the terms of a second one.
+/// The library of the device, our own SIMD kernels on hosts, and the portable product with the terms of a second
+/// one.
 template <class P, class Exec>
 struct LoraList {
   static KernelList<P, Exec> get() {
@@ -15,7 +16,7 @@ struct LoraList {
     static constexpr std::array<Kernel<P, Exec>, 1> portable{
         {{"kokkos", never_rejects<P>, no_workspace<P>, kokkos}}};
     static constexpr auto all = join<P, Exec>(
-        host::amx_entries<host::LoraEntry<P, Exec, host::AmxProducts>, P, Exec>(),
+        DeviceEntries<P, Exec>::all, host::amx_entries<host::LoraEntry<P, Exec, host::AmxProducts>, P, Exec>(),
         SimdEntries<Entry, Isa::avx512_bf16, Isa::avx512, Isa::avx2, Isa::generic>::template on<P, Exec>(),
         portable, reference_entries<P, Exec>());
     return by_speed_of_bf16_pairs<P, Exec>(all);

@@ -14,27 +14,24 @@
 
 namespace kformer::Impl::cuda {
 
-template <class P>
-MatmulPlan plan_of(const P& p) {
-  return with_product(p, [&]<class T, class O>(const MatrixProduct<T, O>& q) {
-    return matmul_plan(
-        {.factor_type = dtype_of<T>,
-         .result_type = dtype_of<O>,
-         .batches = q.batches,
-         .rows = q.rows,
-         .cols = q.cols,
-         .inner = q.inner,
-         .left = {q.left.data, q.left.index_stride, q.left.inner_stride, q.left.batch_stride},
-         .right = {q.right.data, q.right.index_stride, q.right.inner_stride, q.right.batch_stride},
-         .result = q.result,
-         .row_stride = q.row_stride,
-         .batch_stride = q.batch_stride,
-         .addend = q.addend,
-         .addend_row_stride = q.addend_row_stride,
-         .addend_batch_stride = q.addend_batch_stride,
-         .scale = q.alpha,
-         .allow_tf32 = p.options.allow_tf32});
-  });
+template <class T, class O>
+MatmulPlan plan_of(const MatrixProduct<T, O>& q, bool allow_tf32) {
+  return matmul_plan({.factor_type = dtype_of<T>,
+                      .result_type = dtype_of<O>,
+                      .batches = q.batches,
+                      .rows = q.rows,
+                      .cols = q.cols,
+                      .inner = q.inner,
+                      .left = {q.left.data, q.left.index_stride, q.left.inner_stride, q.left.batch_stride},
+                      .right = {q.right.data, q.right.index_stride, q.right.inner_stride, q.right.batch_stride},
+                      .result = q.result,
+                      .row_stride = q.row_stride,
+                      .batch_stride = q.batch_stride,
+                      .addend = q.addend,
+                      .addend_row_stride = q.addend_row_stride,
+                      .addend_batch_stride = q.addend_batch_stride,
+                      .scale = q.alpha,
+                      .allow_tf32 = allow_tf32});
 }
 
 /// Writes the bias of a product, its addend, into every row of the result.
@@ -48,25 +45,22 @@ void write_bias(const std::string& label, const Exec& exec, const MatrixProduct<
       });
 }
 
-/// A workspace is not needed; one that is given widens the library's choice.
-template <class P, class Exec, class Library = CublasLt>
-struct MatmulEntry {
-  static constexpr Kernel<P, Exec> entry() { return {Library::name, reject, no_workspace<P>, run}; }
-
-  static std::string reject(const P& p) {
-    if (p.options.batch_invariant) return not_batch_invariant;
-    const MatmulPlan plan = plan_of(p);
+/// Products by a library, on the device of the calling thread.
+template <class Library>
+struct LibraryProducts {
+  /// Why the library does not take this plan, or nothing.
+  static std::string refusal(const MatmulPlan& plan) {
     if (std::string why = matmul_refusal(plan); !why.empty()) return why;
-    Device<Exec>::make_current(Exec());  // the library chooses for the device of the calling thread
     return Library::refusal(supported(plan));
   }
-  static void run(const Exec& exec, const P& p, const Workspace& workspace) {
-    const std::string text = label<P>(Library::name);
-    Device<Exec>::make_current(exec);
-    const MatmulPlan wanted = plan_of(p), plan = supported(wanted);
-    if (plan.bias != wanted.bias) with_product(p, [&](const auto& q) { write_bias(text, exec, q); });
-    announced(text.c_str(), exec, [&] {
-      Library::run(text.c_str(), Device<Exec>::stream(exec), plan, workspace.data, workspace.bytes);
+
+  template <class T, class O, class Exec>
+  static void run(const std::string& label, const Exec& exec, const MatrixProduct<T, O>& q, bool allow_tf32,
+                  const Workspace& workspace) {
+    const MatmulPlan wanted = plan_of(q, allow_tf32), plan = supported(wanted);
+    if (plan.bias != wanted.bias) write_bias(label, exec, q);
+    announced(label.c_str(), exec, [&] {
+      Library::run(label.c_str(), Device<Exec>::stream(exec), plan, workspace.data, workspace.bytes);
     });
   }
 
@@ -74,6 +68,25 @@ struct MatmulEntry {
   /// The plan itself, or without its bias where the library adds none to such a product.
   static MatmulPlan supported(const MatmulPlan& plan) {
     return plan.bias == nullptr || Library::refusal(plan).empty() ? plan : with_bias_in_result(plan);
+  }
+};
+
+/// A workspace is not needed; one that is given widens the library's choice.
+template <class P, class Exec, class Library = CublasLt>
+struct MatmulEntry {
+  static constexpr Kernel<P, Exec> entry() { return {Library::name, reject, no_workspace<P>, run}; }
+
+  static std::string reject(const P& p) {
+    if (p.options.batch_invariant) return not_batch_invariant;
+    Device<Exec>::make_current(Exec());  // the library chooses for the device of the calling thread
+    return with_product(
+        p, [&](const auto& q) { return LibraryProducts<Library>::refusal(plan_of(q, p.options.allow_tf32)); });
+  }
+  static void run(const Exec& exec, const P& p, const Workspace& workspace) {
+    Device<Exec>::make_current(exec);
+    with_product(p, [&](const auto& q) {
+      LibraryProducts<Library>::run(label<P>(Library::name), exec, q, p.options.allow_tf32, workspace);
+    });
   }
 };
 
