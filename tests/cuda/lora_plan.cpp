@@ -20,18 +20,19 @@ const auto plans = []<class P>(const P& problem, const std::vector<Output*>& out
 
 constexpr Rows every_rows[] = {Rows::strided, Rows::packed, Rows::aligned};
 
-// Where there is nothing to sum, plans are refused: see below.
-bool forward_sums(const Case& c) { return c.in > 0; }
+// Tiles are the library's business. Where there is nothing to sum, plans are refused: see below.
+bool is_small(const Case& c) { return terms_of(c) < 1'000'000; }
+bool forward_sums(const Case& c) { return is_small(c) && c.in > 0; }
 bool backward_sums(const Case& c) {
-  return c.out > 0 && std::all_of(c.parts.begin(), c.parts.end(), [](const Part& p) { return p.columns > 0; });
+  return is_small(c) && c.out > 0 &&
+         std::all_of(c.parts.begin(), c.parts.end(), [](const Part& p) { return p.columns > 0; });
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(forward_plans_match_the_oracle, T, Scalars) {
   for (const Case& c : cases)
     for (const Rows rows : every_rows)
       for (const Added added : every_added)
-        if (forward_sums(c) && belongs_to(rows, added, terms_of(c)))
-          test_forward(Tensors<T>(c, rows), added, plans);
+        if (forward_sums(c)) test_forward(Tensors<T>(c, rows), added, plans);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_plans_match_the_oracle, T, Scalars) {
