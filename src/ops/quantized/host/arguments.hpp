@@ -15,12 +15,16 @@ struct QuantizedDots {
   void (*run)(const ProductArguments&, const ProductTile&, void* scratch);
 };
 
+/// Columns that `int8_panels` packs together.
+inline constexpr std::int64_t int8_panel_cols = 48;
+
 /// The kernels of one instruction set, storage type and format.
 struct QuantizedKernels {
-  QuantizedDots dots;    ///< weights as numbers, few rows
-  LinearKernels panels;  ///< weights as numbers, packed into panels, many rows; `run_summed` is null
-  QuantizedDots int8;    ///< activations of 8 bits; null for NF4, which refuses them
-  LinearKernels across;  ///< weights as numbers, summed along their columns; `run_summed` is null
+  QuantizedDots dots;         ///< weights as numbers, few rows
+  LinearKernels panels;       ///< weights as numbers, packed into panels, many rows; `run_summed` is null
+  QuantizedDots int8;         ///< activations of 8 bits; null for NF4, which refuses them
+  QuantizedDots int8_panels;  ///< the same, packed, many rows; null where `int8` is faster
+  LinearKernels across;       ///< weights as numbers, summed along their columns; `run_summed` is null
 };
 
 template <Isa isa>

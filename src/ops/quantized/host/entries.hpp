@@ -14,6 +14,10 @@ namespace kformer::Impl::host {
 /// are packed.
 inline constexpr std::int64_t most_dot_rows = 8;
 
+/// Activations of 8 bits are packed, too, if they have more rows than share a pass over weights that are not, and
+/// a row then has other bits.
+inline constexpr std::int64_t most_int8_rows = 4;
+
 /// The terms of an adapter; `right` lies along the sum in forward, and across it in backward.
 inline ProductTerms terms_of(const AdapterTerms& adapter, bool across) {
   if (!adapter.present()) return {};
@@ -40,39 +44,43 @@ struct QuantizedLinearEntry {
       return "it multiplies 8-bit activations with integers, but the weights are values of a table";
     const std::string refused = processor_refusal<isa>();
     if (!refused.empty() || packs(p)) return refused;
-    return too_big<Exec>(dots(p).scratch(p.weight.cols, static_cast<int>(tile_rows(p)), most_tile_cols));
+    const std::int64_t rows = tiles(p, 1).rows;
+    return too_big<Exec>(dots(p).scratch(p.weight.cols, static_cast<int>(rows),
+                                         packs_int8(p) ? most_panel_tile_cols : most_pass_tile_cols));
   }
 
   static void run(const Exec& exec, const P& p, const Workspace&) {
     const LinearKernels& panels = kernels(p).panels;
     const ProductArguments a = arguments(p);
     const std::int64_t rows = p.y.extent[0], cols = p.y.extent[1];
-    LinearTiles tiles(rows, cols, panels.panel_cols, exec.concurrency());
     if (packs(p)) {
       for_each_product_tile(
-          label, exec, rows, cols, tiles, panels,
+          label, exec, rows, cols, LinearTiles(rows, cols, panels.panel_cols, exec.concurrency()), panels,
           [=, run = panels.run](const ProductTile& tile, void* scratch) { run(a, tile, scratch); });
       return;
     }
-    tiles.rows = tile_rows(p);
-    tiles.cols =
-        std::clamp<std::int64_t>(ceil_div<std::int64_t>(cols, 4 * exec.concurrency()), 8, most_tile_cols);
+    const TileExtents extents = tiles(p, exec.concurrency());
     const QuantizedDots& kernel = dots(p);
-    const std::int64_t row_tiles = ceil_div(rows, tiles.rows);
-    for_each_tile(label, exec, tiles.count(rows, cols),
-                  kernel.scratch(a.inner, static_cast<int>(tiles.rows), static_cast<int>(tiles.cols)),
+    const std::int64_t row_tiles = ceil_div(rows, extents.rows);
+    for_each_tile(label, exec, row_tiles * ceil_div(cols, extents.cols),
+                  kernel.scratch(a.inner, static_cast<int>(extents.rows), static_cast<int>(extents.cols)),
                   [=, run = kernel.run](std::int64_t rank, void* scratch) {
-                    const std::int64_t row = rank % row_tiles * tiles.rows, col = rank / row_tiles * tiles.cols;
+                    const std::int64_t row = rank % row_tiles * extents.rows,
+                                       col = rank / row_tiles * extents.cols;
                     run(a,
-                        {row, col, static_cast<int>(std::min(tiles.rows, rows - row)),
-                         static_cast<int>(std::min(tiles.cols, cols - col))},
+                        {row, col, static_cast<int>(std::min(extents.rows, rows - row)),
+                         static_cast<int>(std::min(extents.cols, cols - col))},
                         scratch);
                   });
   }
 
  private:
   static constexpr const char* label = "kformer::quantized_linear_forward[simd]";
-  static constexpr int most_tile_cols = 1024;
+  static constexpr int most_pass_tile_cols = 1024, most_panel_tile_cols = 2048;
+
+  struct TileExtents {
+    std::int64_t rows, cols;
+  };
 
   static const QuantizedKernels& kernels(const P& p) {
     return quantized_kernels<built<isa>>(p.x.dtype, p.weight.format);
@@ -81,13 +89,31 @@ struct QuantizedLinearEntry {
     return p.options.activations == Activations::full &&
            (p.options.batch_invariant || p.x.extent[0] > most_dot_rows || p.adapter.present());
   }
+  static bool packs_int8(const P& p) {
+    return p.options.activations == Activations::int8 && !p.options.batch_invariant &&
+           p.x.extent[0] > most_int8_rows && kernels(p).int8_panels.run;
+  }
   static const QuantizedDots& dots(const P& p) {
-    return p.options.activations == Activations::full ? kernels(p).dots : kernels(p).int8;
+    if (p.options.activations == Activations::full) return kernels(p).dots;
+    return packs_int8(p) ? kernels(p).int8_panels : kernels(p).int8;
+  }
+  static TileExtents tiles(const P& p, std::int64_t threads) {
+    const std::int64_t rows = std::max<std::int64_t>(p.y.extent[0], 1), cols = p.y.extent[1];
+    return packs_int8(p) ? panel_tiles(rows, cols, threads) : pass_tiles(p, rows, cols, threads);
   }
   /// Every tile turns its rows of x into what it needs, so that with more rows it must have more columns to do.
-  static std::int64_t tile_rows(const P& p) {
-    return std::clamp<std::int64_t>(p.x.extent[0], 1,
-                                    p.options.activations == Activations::full ? most_dot_rows : 32);
+  static TileExtents pass_tiles(const P& p, std::int64_t rows, std::int64_t cols, std::int64_t threads) {
+    const std::int64_t most_rows = p.options.activations == Activations::full ? most_dot_rows : 32;
+    return {std::min(rows, most_rows),
+            std::clamp<std::int64_t>(ceil_div<std::int64_t>(cols, 4 * threads), 8, most_pass_tile_cols)};
+  }
+  /// The sums of a tile stay in the second cache.
+  static TileExtents panel_tiles(std::int64_t rows, std::int64_t cols, std::int64_t threads) {
+    const std::int64_t row_tiles = ceil_div<std::int64_t>(rows, 128),
+                       col_tiles = std::max(ceil_div<std::int64_t>(cols, most_panel_tile_cols),
+                                            ceil_div(4 * threads, row_tiles)),
+                       panels = ceil_div(ceil_div(cols, col_tiles), int8_panel_cols);
+    return {ceil_div(rows, row_tiles), std::max<std::int64_t>(panels, 1) * int8_panel_cols};
   }
   static ProductArguments arguments(const P& p) {
     return {p.y.extent[0],

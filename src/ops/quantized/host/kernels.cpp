@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 
 // Compiled once per instruction set, with KFORMER_ISA defined as its name; see cmake/KformerBlocks.cmake.
-#include "ops/quantized/host/int8.hpp"
+#include "ops/quantized/host/int8_panels.hpp"
 #include "ops/quantized/host/panels.hpp"
 
 namespace kformer::Impl::host {
@@ -10,12 +10,14 @@ namespace {
 template <class T, QuantizedFormat kind>
 constexpr QuantizedKernels kernels_of() {
   using namespace simd::KFORMER_ISA;
-  QuantizedDots int8{};
+  QuantizedDots int8{}, int8_panels{};
   if constexpr (!Blocks<kind>::table) int8 = {int8_scratch<kind>, int8_tile<T, kind>};
+  if constexpr (has_int8_panels<kind>) int8_panels = {int8_panel_scratch, int8_panel_tile<T, kind>};
   return {{dot_scratch<T, kind>, dot_tile<T, kind>},
           {panel_cols<T>, LinearTile<T, QuantizedRight<kind>>::scratch_bytes,
            quantized_tile<T, QuantizedRight<kind>>, nullptr},
           int8,
+          int8_panels,
           {panel_cols<T>, LinearTile<T, QuantizedAcross<kind>>::scratch_bytes,
            quantized_tile<T, QuantizedAcross<kind>>, nullptr}};
 }
