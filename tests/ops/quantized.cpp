@@ -32,6 +32,13 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(linear_matches_the_oracle, T, Scalars) {
           check_linear<T>(format, s, activations, added, seed++);
 }
 
+// Several tiles of rows and of columns, and several steps, the last of one unit.
+BOOST_AUTO_TEST_CASE_TEMPLATE(many_rows_of_8_bit_activations_match_the_oracle, T, UpToFloat) {
+  for (const auto format : {QuantizedFormat::q8_0, QuantizedFormat::q4_0, QuantizedFormat::q4_1})
+    for (const Rows rows : {Rows::strided, Rows::packed})
+      test_linear<T>({format, Activations::int8, Added::nothing, rows}, {131, 530, 60}, 20261129, every_kernel);
+}
+
 template <class T>
 void check_conversion(QuantizedFormat format, std::int64_t rows, std::int64_t cols, std::mt19937& generator) {
   const auto weight = QuantizedWeights(format, rows, cols).random(generator);

@@ -123,21 +123,23 @@ void test_hostile_numbers(const std::vector<std::int64_t>& counts, Rows layout, 
         }
       }
   for (const QuantizedFormat format : quantized_formats)
-    for (const auto activations : activations_with(format)) {
-      const auto weight = QuantizedWeights(format, 3, 304).random(generator);
-      auto x = TestTensor<Exec, T>({6, 304}, layout).random(generator);
-      const auto values = x.template read<compute_t<T>>();
-      x.fill([&](std::size_t i) {
-        return T(i == 2 * 304 + 7 ? std::numeric_limits<compute_t<T>>::quiet_NaN() : values.values()[i]);
-      });
-      TestTensor<Exec, T> y({6, 3});
-      const Impl::QuantizedLinearForward problem{x.ref(), weight.matrix(), {}, y.ref(), {activations, 1}};
-      test(problem, {&y}, [&](const std::string&) {
-        const auto got = y.template read<double>();
-        for (int r = 0; r < 6; ++r)
-          for (int o = 0; o < 3; ++o) BOOST_TEST(std::isnan(got(r, o)) == (r == 2));
-      });
-    }
+    for (const auto activations : activations_with(format))
+      for (const double bad :
+           {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+        const auto weight = QuantizedWeights(format, 3, 304).random(generator);
+        auto x = TestTensor<Exec, T>({6, 304}, layout).random(generator);
+        const auto values = x.template read<compute_t<T>>();
+        x.fill([&](std::size_t i) {
+          return T(i == 2 * 304 + 7 ? static_cast<compute_t<T>>(bad) : values.values()[i]);
+        });
+        TestTensor<Exec, T> y({6, 3});
+        const Impl::QuantizedLinearForward problem{x.ref(), weight.matrix(), {}, y.ref(), {activations, 1}};
+        test(problem, {&y}, [&](const std::string&) {
+          const auto got = y.template read<double>();
+          for (int r = 0; r < 6; ++r)
+            for (int o = 0; o < 3; ++o) BOOST_TEST(std::isfinite(got(r, o)) == (r != 2));
+        });
+      }
 }
 
 }  // namespace kformer::Testing::quantized_products
