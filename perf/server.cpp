@@ -28,6 +28,7 @@ Json description(const Case& c) {
             {"limit", to_string(c.limit)},
             {"flops", c.flops},
             {"bytes", c.bytes},
+            {"written", c.written},
             {"int8", c.int8}};
   for (const auto& [key, number] : c.shape) json[key] = number;
   return json;

@@ -64,6 +64,11 @@ double AttentionCase::flops() const {
   return backward ? 2.5 * forward : forward;
 }
 
+double AttentionCase::out_bytes() const {
+  const std::int64_t elements = shape.batch * shape.q_len * shape.q_heads * shape.v_head_dim;
+  return static_cast<double>(elements) * static_cast<double>(size_of(shape.dtype));
+}
+
 double AttentionCase::forward_bytes() const {
   const std::int64_t elements = shape.batch * (shape.head_dim + shape.v_head_dim) *
                                 (shape.q_len * shape.q_heads + shape.kv_len * shape.kv_heads);

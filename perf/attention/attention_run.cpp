@@ -174,6 +174,7 @@ Case measured(const AttentionCase& c) {
           .limit = c.is_decode() ? Limit::memory : Limit::arithmetic,
           .flops = c.flops(),
           .bytes = c.forward_bytes(),
+          .written = c.out_bytes(),
           .shape = {{"batch", c.shape.batch},
                     {"q_len", c.shape.q_len},
                     {"kv_len", c.shape.kv_len},

@@ -83,20 +83,27 @@ class Step {
 
 // Of an element: the gradient is read; the weight (or its float master), m and v are read and written, v and m
 // with their share of a scale if they are coded; a 16-bit weight is written.
-double step_bytes(const LlamaConfig& config, DType dtype, States states) {
-  const double state = states == States::coded ? 1 + 4.0 / adamw_block : 4;
-  double elements = 0;
-  for (const std::int64_t size : weights_of(config)) elements += static_cast<double>(size);
-  return elements * (4 + 2 * 4 + 2 * 2 * state + (size_of(dtype) == 2 ? 2 : 0));
-}
+struct StepBytes {
+  double read, written;
+
+  StepBytes(const LlamaConfig& config, DType dtype, States states) {
+    const double state = states == States::coded ? 1 + 4.0 / adamw_block : 4;
+    double elements = 0;
+    for (const std::int64_t size : weights_of(config)) elements += static_cast<double>(size);
+    read = elements * (4 + 4 + 2 * state);
+    written = elements * (4 + 2 * state + (size_of(dtype) == 2 ? 2 : 0));
+  }
+};
 
 Case make_case(DType dtype, const Model& model, States states) {
   const LlamaConfig& c = model.config;
+  const StepBytes bytes(c, dtype, states);
   return {.block = states == States::coded ? "adamw_8bit" : "adamw",
           .direction = "step",
           .dtype = dtype,
           .tail = model.name,
-          .bytes = step_bytes(c, dtype, states),
+          .bytes = bytes.read + bytes.written,
+          .written = bytes.written,
           .shape = {{"hidden", c.hidden_size},
                     {"intermediate", c.intermediate_size},
                     {"q_heads", c.num_attention_heads},

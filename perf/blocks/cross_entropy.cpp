@@ -52,6 +52,7 @@ Case make_case(DType dtype, const Shape& s) {
           .dtype = dtype,
           .tail = 'V' + std::to_string(s.vocabulary),
           .bytes = bytes_of_arrays(s.backward ? 2 : 1, s.rows * s.vocabulary, dtype),
+          .written = bytes_of_arrays(s.backward ? 1 : 0, s.rows * s.vocabulary, dtype),
           .shape = {{"rows", s.rows}, {"vocabulary", s.vocabulary}},
           .make = rotating<Call>(dtype, s)};
 }

@@ -62,6 +62,8 @@ Case make_case(DType dtype, const Shape& s, bool backward) {
       .tail = 'H' + std::to_string(s.hidden),
       .bytes = bytes_of_arrays(1, elements, dtype) +
                (backward ? bytes_of_arrays(2, taken, compute_dtype(dtype)) : bytes_of_arrays(1, taken, dtype)),
+      .written =
+          backward ? bytes_of_arrays(1, taken, compute_dtype(dtype)) : bytes_of_arrays(1, elements, dtype),
       .shape = {{"rows", s.rows}, {"vocabulary", s.vocabulary}, {"hidden", s.hidden}},
       .make = backward ? rotating<Backward>(dtype, s) : rotating<Forward>(dtype, s)};
 }

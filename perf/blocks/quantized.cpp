@@ -82,6 +82,7 @@ Case make_case(DType dtype, const std::string& model, const Shape& s) {
           .flops = 2.0 * static_cast<double>(s.rows) * static_cast<double>(s.in) * static_cast<double>(s.out),
           .bytes = static_cast<double>(quantized_bytes(s.format, s.out, s.in)) +
                    bytes_of_arrays(1, s.rows * (s.in + s.out), dtype),
+          .written = bytes_of_arrays(1, s.rows * s.out, dtype),
           .int8 = is_int8,
           .shape = {{"rows", s.rows}, {"in", s.in}, {"out", s.out}},
           .make = rotating<Forward>(dtype, s)};

@@ -102,6 +102,7 @@ Case make_case(DType dtype, const Shape& s, bool backward) {
           .dtype = dtype,
           .tail = 'H' + std::to_string(s.hidden),
           .bytes = bytes_of_arrays(arrays, s.rows * s.hidden, dtype),
+          .written = bytes_of_arrays(!backward && s.form != Form::plain ? 2 : 1, s.rows * s.hidden, dtype),
           .shape = {{"rows", s.rows}, {"hidden", s.hidden}},
           .make = backward ? rotating<Backward>(dtype, s) : rotating<Forward>(dtype, s)};
 }

@@ -95,6 +95,7 @@ Case make_case(DType dtype, const Shape& s) {
           .dtype = dtype,
           .tail = 'H' + std::to_string(s.config.hidden_size),
           .bytes = rope_bytes(s.batch * s.seq_len, s.config, dtype),
+          .written = rope_bytes(s.batch * s.seq_len, s.config, dtype) / 2,
           .shape = {{"batch", s.batch},
                     {"seq_len", s.seq_len},
                     {"q_heads", s.config.num_attention_heads},

@@ -84,21 +84,22 @@ class Backward {
 
 // The unfused form counts the bytes of the fused one: it does the same work.
 template <template <class> class Call>
-Case make_case(const char* block, const char* direction, int arrays, DType dtype, const Shape& s) {
+Case make_case(const char* block, const char* direction, int read, int written, DType dtype, const Shape& s) {
   return {.block = block,
           .direction = direction,
           .dtype = dtype,
           .tail = 'H' + std::to_string(s.hidden),
-          .bytes = bytes_of_arrays(arrays, s.rows * s.hidden, dtype),
+          .bytes = bytes_of_arrays(read + written, s.rows * s.hidden, dtype),
+          .written = bytes_of_arrays(written, s.rows * s.hidden, dtype),
           .shape = {{"rows", s.rows}, {"hidden", s.hidden}},
           .make = rotating<Call>(dtype, s)};
 }
 
 template <template <class> class Call>
 void add_cases(std::vector<Case>& cases, const BlockSizes& sizes, const char* block, const char* direction,
-               int arrays) {
+               int read, int written) {
   sizes.for_each_hidden([&](DType dtype, std::int64_t hidden) {
-    cases.push_back(make_case<Call>(block, direction, arrays, dtype, {sizes.elements / hidden, hidden}));
+    cases.push_back(make_case<Call>(block, direction, read, written, dtype, {sizes.elements / hidden, hidden}));
   });
 }
 
@@ -106,9 +107,9 @@ void add_cases(std::vector<Case>& cases, const BlockSizes& sizes, const char* bl
 
 std::vector<Case> swiglu_cases(const BlockSizes& sizes) {
   std::vector<Case> cases;
-  add_cases<Forward>(cases, sizes, "swiglu", "forward", 3);
-  add_cases<Backward>(cases, sizes, "swiglu", "backward", 5);
-  add_cases<Unfused>(cases, sizes, "swiglu_unfused", "forward", 3);
+  add_cases<Forward>(cases, sizes, "swiglu", "forward", 2, 1);
+  add_cases<Backward>(cases, sizes, "swiglu", "backward", 3, 2);
+  add_cases<Unfused>(cases, sizes, "swiglu_unfused", "forward", 2, 1);
   return cases;
 }
 

@@ -138,8 +138,15 @@ class Bandwidths {
       return of_launches(1, [this] { launch_read(m_exec, m_from, m_sums); });
   }
 
-  /// Of the kind of access that moves the most.
-  double largest() const { return std::max({reads(), updates(), streams()}); }
+  struct Largest {
+    double moved;  ///< reads and writes together, of the kind of access that moves the most
+    double read;   ///< reads alone: half of what updates and streams move
+  };
+  Largest largest_of_each() const {
+    const double all[] = {reads(), updates(), streams()};
+    return {std::max({all[0], all[1], all[2]}), std::max({all[0], all[1] / 2, all[2] / 2})};
+  }
+  double largest() const { return largest_of_each().moved; }
 
   // Public for the compiler of devices.
   static void launch_update(const Exec& exec, const Doubles<Exec>& values) {

@@ -42,6 +42,22 @@ class Counts(unittest.TestCase):
     def check_bytes(self, name, expected):
         self.assertEqual(self.cases[name]["bytes"], expected, name)
 
+    def test_what_is_written_is_not_read(self):
+        array, logits, q4_1 = 4 * ROWS * HIDDEN, 4 * (2**18 // 100) * 100, INNER * WIDTH // 32 * 20
+        for name, read, written in (("rms_norm/forward", 1, 1), ("rms_norm/backward", 2, 1), ("swiglu/forward", 2, 1),
+                                    ("swiglu/backward", 3, 2), ("rms_norm_residual/forward", 2, 2),
+                                    ("rms_norm_residual/backward", 3, 1)):
+            case = self.cases[f"{name}/f32/H32"]
+            self.assertEqual((case["bytes"] - case["written"], case["written"]), (read * array, written * array), name)
+        self.assertEqual(self.cases["cross_entropy/forward/f32/V100"]["written"], 0)
+        self.assertEqual(self.cases["cross_entropy/backward/f32/V100"]["written"], logits)
+        self.assertEqual(self.cases["rope/forward/f32/H32"]["written"], 4 * ROWS * (32 + 32))
+        quantized = self.cases["quantized/forward/f32/tiny/Q4_1/rows1"]
+        self.assertEqual(quantized["bytes"] - quantized["written"], q4_1 + 4 * WIDTH)
+        weights = 2 * WIDTH + (2 * WIDTH + 2 * 2 * 32 + 3 * INNER) * WIDTH
+        self.assertEqual(self.cases["adamw/step/f32/tiny"]["written"], 3 * 4 * weights)
+        self.assertEqual(self.cases["adamw/step/bf16/tiny"]["written"], (3 * 4 + 2) * weights)
+
     def test_every_array_once(self):
         array = 4 * ROWS * HIDDEN
         self.check_bytes("rms_norm/forward/f32/H32", 2 * array)
