@@ -55,10 +55,8 @@ struct StepInputs {
   void encode(const ProductArguments& p, const ProductTile& tile, std::int64_t unit, int units) const {
     const std::int64_t at = unit * unit_weights;
     const int count = static_cast<int>(smaller(units * unit_weights, p.inner - at));
-    alignas(64) float x[step_units * unit_weights];
+    alignas(64) float x[step_units * unit_weights] = {};
     for (int r = 0; r < tile.rows; ++r) {
-      clear(x + count / vector_cols * vector_cols,
-            step_units * unit_weights - count / vector_cols * vector_cols);
       load_row(static_cast<const T*>(p.left.data) + (tile.row + r) * p.left.index_stride + at, count, x);
       encode_row<kind>(x, r);
     }
