@@ -17,9 +17,9 @@ from unittest import mock
 
 SOURCE = Path(os.environ["KFORMER_SOURCE"])
 PROGRAMS = Path(os.environ["KFORMER_PERF_PROGRAM"]).parent
-loader = importlib.machinery.SourceFileLoader("tables", str(SOURCE / "perf/tables"))
-tables = importlib.util.module_from_spec(importlib.util.spec_from_loader("tables", loader))
-sys.modules["tables"] = tables
+loader = importlib.machinery.SourceFileLoader("perf_tables", str(SOURCE / "perf/tables"))
+tables = importlib.util.module_from_spec(importlib.util.spec_from_loader("perf_tables", loader))
+sys.modules["perf_tables"] = tables
 loader.exec_module(tables)
 
 ABOUT = {"version": "kformer-perf-blocks 1 (abc)", "isa": "avx2+fma", "threads": 2, "pytorch": "2", "processor": "P"}
