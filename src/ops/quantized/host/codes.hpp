@@ -13,6 +13,10 @@ namespace kformer::Impl::simd::KFORMER_ISA {
 inline constexpr int unit_weights = 32;
 inline constexpr int unit_vectors = unit_weights / width<float>;
 
+/// How many bytes ahead weights are asked for that are read once, in the order of memory: left to itself, the
+/// processor stops at every page, and does not foresee that several streams are one.
+inline constexpr std::int64_t bytes_ahead = 4096;
+
 /// A weight is `scale·(code − shift) + offset`, and of NF4 `scale·value(code)`.
 template <QuantizedFormat kind>
 struct Blocks {

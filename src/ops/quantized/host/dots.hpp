@@ -35,6 +35,7 @@ KFORMER_SIMD_INLINE void dot_weights(const MatrixNumbers& matrix, const std::uin
   std::int64_t left = x_ld / unit_weights;
   for (const std::uint8_t* block = weights; left > 0;
        block += Blocks<kind>::bytes, left -= Blocks<kind>::units) {
+    __builtin_prefetch(block + bytes_ahead);
     const BlockNumbers numbers = numbers_of<kind>(matrix, block);
     for_each_unit<kind>(left, [&]<int unit>() __attribute__((always_inline)) {
       Vector<float> w[unit_vectors];

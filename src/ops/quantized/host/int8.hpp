@@ -144,6 +144,7 @@ KFORMER_SIMD_INLINE void int8_dot(const std::uint8_t* weights, const Int8Inputs<
   if constexpr (has_shift) shifts = x.shifts + row * x.groups * sum_lanes;
   const auto add = [&](std::int64_t g, FloatSums(&to_sum)[rows]) __attribute__((always_inline)) {
     const std::uint8_t* block = weights + g * Blocks<kind>::bytes;
+    __builtin_prefetch(block + bytes_ahead);
     const Codes w = codes_of<kind, 0>(block);
     const NumberPair numbers = pair_of<kind>(block);
     KFORMER_SIMD_UNROLL
@@ -187,8 +188,6 @@ KFORMER_SIMD_INLINE void ternary_dots(const std::uint8_t* weights, std::int64_t 
   constexpr int block_weights = Blocks<kind>::units * unit_weights;
   // 32 bits hold the 256 products of up to 3·127 from each block.
   constexpr std::int64_t longest_run = std::int64_t(1) << 14;
-  // Asked for in the order of memory: the processor does not foresee that `cols` streams are one.
-  constexpr std::int64_t ahead = 4096;
   const std::int64_t blocks = x.ld / block_weights;
   const auto block_at = [&](int c, std::int64_t b) __attribute__((always_inline)) {
     return weights + c * line + b * Blocks<kind>::bytes;
@@ -213,7 +212,8 @@ KFORMER_SIMD_INLINE void ternary_dots(const std::uint8_t* weights, std::int64_t 
       const std::int8_t* codes = x.codes + row * x.ld + b * block_weights;
       IntegerSums narrow[cols][rows] = {};
       KFORMER_SIMD_UNROLL
-      for (int c = 0; c < cols; ++c) __builtin_prefetch(weights + ahead + (b * cols + c) * Blocks<kind>::bytes);
+      for (int c = 0; c < cols; ++c)
+        __builtin_prefetch(weights + bytes_ahead + (b * cols + c) * Blocks<kind>::bytes);
       for_each_unit<kind>(Blocks<kind>::units, [&]<int unit>() __attribute__((always_inline)) {
         Codes w[cols];
         KFORMER_SIMD_UNROLL
