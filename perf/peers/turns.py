@@ -166,6 +166,17 @@ class NoPeer:
     paths, notes = (), {}
 
 
+def prepare_threads(arguments):
+    """Sets the environment before anything loads OpenMP; our program inherits it."""
+    os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
+    if arguments.alone:  # nobody else takes turns, so that threads may spin
+        os.environ["OMP_PROC_BIND"] = "true"
+        return
+    os.environ.update(SLEEPING_THREADS)
+    # Bound threads would not do: the program inherits the one core that PyTorch's first thread is bound to.
+    os.environ["OMP_PROC_BIND"] = "false"
+
+
 def load_pytorch(arguments):
     """PyTorch, or None if this machine lacks the device."""
     try:
@@ -190,10 +201,7 @@ def summary(rows):
 def run(arguments, paths, make_peer):
     """Measures the chosen cases; `make_peer(torch, case, rotated_bytes, clock)` makes what PyTorch does in a case, with `paths`,
     `seconds(path)` and `notes` for the row."""
-    # Set these before anything loads OpenMP; the other program inherits them.
-    os.environ.update(SLEEPING_THREADS, OMP_NUM_THREADS=str(arguments.threads))
-    # Bound threads would not do: the program inherits the one core that PyTorch's first thread is bound to.
-    os.environ["OMP_PROC_BIND"] = "false"
+    prepare_threads(arguments)
     torch = None if arguments.alone else load_pytorch(arguments)
     if not arguments.alone and torch is None:
         print("PyTorch sees no device", file=sys.stderr)

@@ -103,6 +103,20 @@ class MeasureAll(unittest.TestCase):
         self.assertEqual(self.rows(-1.0), [])
 
 
+class Threads(unittest.TestCase):
+    def environment(self, alone):
+        with mock.patch.dict(os.environ, {}, clear=True):
+            turns.prepare_threads(argparse.Namespace(threads=3, alone=alone))
+            return dict(os.environ)
+
+    def test_threads_sleep_while_the_other_program_has_its_turn(self):
+        expected = {"OMP_NUM_THREADS": "3", "OMP_PROC_BIND": "false", **turns.SLEEPING_THREADS}
+        self.assertEqual(self.environment(False), expected)
+
+    def test_threads_are_bound_and_spin_where_there_are_no_turns(self):
+        self.assertEqual(self.environment(True), {"OMP_NUM_THREADS": "3", "OMP_PROC_BIND": "true"})
+
+
 class RotatingSets(unittest.TestCase):
     def test_more_than_the_caches_lie_between_two_uses(self):
         sets = turns.RotatingSets(object, lambda _: 10, 35)
