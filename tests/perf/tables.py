@@ -46,7 +46,7 @@ class Markdown(unittest.TestCase):
 
     def test_a_table_names_its_command_commit_and_machine(self):
         text = tables.markdown(table("one"), {"about": ABOUT, "rows": [ROW, {"name": "n", "failed": "no memory"}]})
-        for part in ("kformer-perf-blocks 1 (abc); P; 2 threads; limits by avx2+fma, PyTorch 2", "--filter '^rope'",
+        for part in ("kformer-perf-blocks 1 (abc); P; 2 threads;\nlimits by avx2+fma, PyTorch 2", "--filter '^rope'",
                      "build/perf/kformer-perf-blocks", "\n| rope/forward", "Not measured: n (no memory)."):
             self.assertIn(part, text)
         lines = [line for line in text.splitlines() if line.startswith("|")]
