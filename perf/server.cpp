@@ -101,9 +101,9 @@ void serve(const std::string& program, const std::vector<Case>& cases, std::size
   Server server(program, cases, rotated);
   for (std::string line; std::getline(in, line);) {
     try {
-      out << server.answer(line).dump() << std::endl;
+      out << server.answer(line).dump() << '\n' << std::flush;
     } catch (const std::exception& error) {
-      out << Json{{"error", error.what()}}.dump() << std::endl;
+      out << Json{{"error", error.what()}}.dump() << '\n' << std::flush;
     }
   }
 }

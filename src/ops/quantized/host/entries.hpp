@@ -42,7 +42,7 @@ struct QuantizedLinearEntry {
     if (p.x.dtype == DType::f64) return "operands are stored as f64, but it computes in float";
     if (p.options.activations == Activations::int8 && !has_integer_codes(p.weight.format))
       return "it multiplies 8-bit activations with integers, but the weights are values of a table";
-    const std::string refused = processor_refusal<isa>();
+    std::string refused = processor_refusal<isa>();
     if (!refused.empty() || packs(p)) return refused;
     const std::int64_t rows = tiles(p, 1).rows;
     return too_big<Exec>(dots(p).scratch(p.weight.cols, static_cast<int>(rows),

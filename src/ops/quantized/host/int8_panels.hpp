@@ -170,8 +170,9 @@ struct StepWeights {
   /// The codes of two units of a column, without a sign.
   template <QuantizedFormat kind>
   KFORMER_SIMD_INLINE static Vector<float> two_units(const std::uint8_t* block, const std::uint8_t* next) {
-    const __m512i both =
-        _mm512_inserti64x4(_mm512_castsi256_si512(codes_of<kind, 0>(block)), codes_of<kind, 0>(next), 1);
+    // Not in place: the call may be a macro, and a template has a comma.
+    const __m256i first = codes_of<kind, 0>(block), second = codes_of<kind, 0>(next);
+    const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
     if constexpr (kind == QuantizedFormat::q8_0)
       return as_bits<Vector<float> >(_mm512_xor_si512(both, _mm512_set1_epi8(static_cast<char>(-128))));
     else
