@@ -124,11 +124,13 @@ void test_forward(Tensors<T> t, Added added, const Test& test) {
                                       t.template tensors<Real>());
   };
   const auto naive = with_weight(weight);
-  const auto in_two_steps = stored_sum<T>(with_weight(no_weight<Real>(t.c)),
-                                          ref::linear_forward<Real, T>(x, weight, {}, {}, Real(1)));
+  const auto in_two_steps = [&] {
+    return stored_sum<T>(with_weight(no_weight<Real>(t.c)),
+                         ref::linear_forward<Real, T>(x, weight, {}, {}, Real(1)));
+  };
   test(problem, std::vector<Output*>{&t.xa, &t.y}, [&](const std::string& kernel) {
     check_close("xa", t.xa, naive.low);
-    check_close("y", t.y, stores_adapters_first(kernel) ? in_two_steps : naive.full);
+    check_close("y", t.y, stores_adapters_first(kernel) ? in_two_steps() : naive.full);
   });
 }
 
@@ -143,11 +145,13 @@ void test_backward_input(Tensors<T> t, const Test& test) {
     return ref::lora_backward_input<Real, T>(w, t.a.template read<Real>(), t.template tensors<Real>(), dy);
   };
   const auto naive = with_weight(weight);
-  const auto in_two_steps = stored_sum<T>(with_weight(no_weight<Real>(t.c)),
-                                          ref::linear_backward_input<Real, T>(weight, dy, Real(1)));
+  const auto in_two_steps = [&] {
+    return stored_sum<T>(with_weight(no_weight<Real>(t.c)),
+                         ref::linear_backward_input<Real, T>(weight, dy, Real(1)));
+  };
   test(problem, std::vector<Output*>{&t.dxa, &t.dx}, [&](const std::string& kernel) {
     check_close("dxa", t.dxa, naive.low);
-    check_close("dx", t.dx, stores_adapters_first(kernel) ? in_two_steps : naive.full);
+    check_close("dx", t.dx, stores_adapters_first(kernel) ? in_two_steps() : naive.full);
   });
 }
 
