@@ -29,6 +29,7 @@ struct AttentionCase {
   double flops() const;
   /// The least bytes forward must move: every operand once.
   double forward_bytes() const;
+  /// The bytes of its result.
   double out_bytes() const;
   /// Whether memory rather than arithmetic limits it: one query reads all keys and values.
   bool is_decode() const { return shape.q_len == 1; }

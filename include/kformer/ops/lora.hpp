@@ -108,7 +108,8 @@ struct LoraForwardOperands {
 
 /// The linear map with adapters: `xa_p = s_p x A_pᵀ` and `y = x Wᵀ + xa_p B_pᵀ` in the columns of each part p,
 /// `y = x Wᵀ` in all others. y is written once: the terms of the adapters are added while sums are in registers,
-/// and rounded once. (cuBLASLt on CUDA adds them in memory, and in 16 bits rounds them twice.) On hosts a thread computes xa of its rows before their y, while x is in its cache.
+/// and rounded once. (`cublaslt` adds them in memory; in 16 bits it rounds them twice.) On hosts a thread computes
+/// xa of its rows before their y, while x is in its cache.
 ///
 /// \param exec      the instance everything is launched on; nothing is fenced or allocated
 /// \param operands  the Views, as `LoraForwardOperands` names them

@@ -84,7 +84,7 @@ struct StepInputs {
     std::int8_t* to = codes + row * step_units * unit_weights;
     for (int i = 0; i < step_units * unit_weights; i += width<float>) {
       const __m512 scaled = _mm512_mul_ps(_mm512_load_ps(x + i), _mm512_set1_ps(inverses[i / unit_weights]));
-      // What is not finite becomes 0, whose last byte that of the largest integer is.
+      // A NaN becomes the integer 0x80000000, whose last byte is 0.
       _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(scaled)));
     }
     const __m512i sum = lanewise(
@@ -170,7 +170,7 @@ struct StepWeights {
   /// The codes of two units of a column, without a sign.
   template <QuantizedFormat kind>
   KFORMER_SIMD_INLINE static Vector<float> two_units(const std::uint8_t* block, const std::uint8_t* next) {
-    // Not in place: the call may be a macro, and a template has a comma.
+    // Variables, because Clang's intrinsic is a macro: the comma of template arguments would split its arguments.
     const __m256i first = codes_of<kind, 0>(block), second = codes_of<kind, 0>(next);
     const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
     if constexpr (kind == QuantizedFormat::q8_0)
