@@ -18,6 +18,9 @@ set(Kformer_OVERSUBSCRIBED_RANKS
 # Sizes that cannot be had are asked for on purpose, which the address sanitizer would take for a fault. Where it keeps stack frames
 # after a return, those of GCC do not align vectors of 64 bytes.
 set(Kformer_ASAN_OPTIONS ASAN_OPTIONS=allocator_may_return_null=1:detect_stack_use_after_return=0)
+# Tests may have more threads than there are cores, and waiting threads must then leave them to the others.
+set(Kformer_TEST_ENVIRONMENT OMP_PROC_BIND=false OMP_WAIT_POLICY=passive KOKKOS_DISABLE_WARNINGS=1 ${Kformer_ASAN_OPTIONS}
+                             KFORMER_DOCS=${PROJECT_SOURCE_DIR}/docs)
 # Open MPI keeps memory, and call stacks say which of its modules did. Frame pointers would end in them, and finding callers without
 # takes most of the time of a training: a few suffice. Tests load libraries of their own before the sanitizer's.
 list(APPEND Kformer_OVERSUBSCRIBED_RANKS

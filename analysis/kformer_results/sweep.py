@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The cases of many result files as one data set."""
 
+import glob
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ class _Layout:
 def open_sweep(paths: str | Path | Iterable[str | Path]) -> xr.Dataset:
     """The cases of many files of one kind, in the order of the files, along "case".
 
+    A text with wildcards that is no file names those it matches, in the order of their names: `open_sweep("runs/*.h5")`.
+
     Has the columns that all files have and that are along "case" alone, and `file`, the path of each case's file. Samples
     and other groups stay in the files. Names, units and descriptions are read from the first file of each version only,
     as kind and version say what they are: thousands of files open many times faster than one by one. `to_grid` takes the
@@ -39,6 +42,10 @@ def open_sweep(paths: str | Path | Iterable[str | Path]) -> xr.Dataset:
     Raises ResultFileError if there are no paths, a file cannot be read, is of another kind than the first, or lacks a
     column of the first file of its version that every file of that version has.
     """
+    if isinstance(paths, str) and glob.has_magic(paths) and not Path(paths).exists():
+        pattern, paths = paths, sorted(glob.glob(paths, recursive=True))
+        if not paths:
+            raise ResultFileError(f"no file matches {pattern}")
     paths = [paths] if isinstance(paths, (str, Path)) else list(paths)
     if not paths:
         raise ResultFileError("there are no files to open")

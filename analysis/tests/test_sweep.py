@@ -131,6 +131,13 @@ class Sweep(WithFile):
         xr.testing.assert_identical(open_sweep(str(paths[0])), open_sweep(paths[:1]))
         xr.testing.assert_identical(open_sweep(paths[0]), open_sweep(paths[:1]))
 
+    def test_a_text_with_wildcards_names_what_it_matches(self):
+        paths = sorted(self.runs())
+        xr.testing.assert_identical(open_sweep(str(self.folder / "*.h5")), open_sweep(paths))
+        self.assert_refused(str(self.folder / "*.hdf5"), "no file matches ")
+        odd = shutil.copy(paths[0], self.folder / "run[1].h5")
+        xr.testing.assert_identical(open_sweep(str(odd)), open_sweep([odd]))
+
     def test_columns_that_not_every_file_has_join_in_any_order(self):
         newer, older = self.runs()
         with h5py.File(newer, "r+") as file:

@@ -45,13 +45,13 @@ HostTensor<Real> sums(HostTensor<Real> result, std::int64_t length, Real scale, 
 
 /// y = scale · x Wᵀ [+ bias] [+ residual]; `bias` and `residual` may be absent.
 template <class Real, class Store>
-HostTensor<Real> linear_forward(const HostTensor<Real>& x_, const HostTensor<Real>& weight_,
+HostTensor<Real> linear_forward(const HostTensor<Real>& x, const HostTensor<Real>& weight,
                                 const HostTensor<Real>& bias, const HostTensor<Real>& residual,
                                 Real scale = 1) {
-  const MatricesOf x{x_}, weight{weight_};
+  const MatricesOf x_at{x}, weight_at{weight};
   HostTensor<Real> y =
-      sums<Store>(matrices(x_, x.rows, weight.rows), x.cols, scale,
-                  [&](auto b, auto r, auto o, auto i) { return x(b, r, i) * weight(b, o, i); });
+      sums<Store>(matrices(x, x_at.rows, weight_at.rows), x_at.cols, scale,
+                  [&](auto b, auto r, auto o, auto i) { return x_at(b, r, i) * weight_at(b, o, i); });
   for (std::size_t at = 0; at < y.values().size(); ++at) {
     Real& sum = y.values()[at];
     if (bias.present()) sum = stored<Store>(sum + bias.values()[at % bias.values().size()]);
@@ -62,20 +62,20 @@ HostTensor<Real> linear_forward(const HostTensor<Real>& x_, const HostTensor<Rea
 
 /// dx = scale · dy W.
 template <class Real, class Store>
-HostTensor<Real> linear_backward_input(const HostTensor<Real>& weight_, const HostTensor<Real>& dy_,
+HostTensor<Real> linear_backward_input(const HostTensor<Real>& weight, const HostTensor<Real>& dy,
                                        Real scale = 1) {
-  const MatricesOf weight{weight_}, dy{dy_};
-  return sums<Store>(matrices(dy_, dy.rows, weight.cols), dy.cols, scale,
-                     [&](auto b, auto r, auto i, auto o) { return dy(b, r, o) * weight(b, o, i); });
+  const MatricesOf weight_at{weight}, dy_at{dy};
+  return sums<Store>(matrices(dy, dy_at.rows, weight_at.cols), dy_at.cols, scale,
+                     [&](auto b, auto r, auto i, auto o) { return dy_at(b, r, o) * weight_at(b, o, i); });
 }
 
 /// dweight = scale · dyᵀ x, kept in the type of arithmetic.
 template <class Real>
-HostTensor<Real> linear_backward_weight(const HostTensor<Real>& x_, const HostTensor<Real>& dy_,
+HostTensor<Real> linear_backward_weight(const HostTensor<Real>& x, const HostTensor<Real>& dy,
                                         Real scale = 1) {
-  const MatricesOf x{x_}, dy{dy_};
-  return sums<Real>(matrices(x_, dy.cols, x.cols), x.rows, scale,
-                    [&](auto b, auto o, auto i, auto r) { return dy(b, r, o) * x(b, r, i); });
+  const MatricesOf x_at{x}, dy_at{dy};
+  return sums<Real>(matrices(x, dy_at.cols, x_at.cols), x_at.rows, scale,
+                    [&](auto b, auto o, auto i, auto r) { return dy_at(b, r, o) * x_at(b, r, i); });
 }
 
 /// dbias = Σ_rows dy, kept in the type of arithmetic.
