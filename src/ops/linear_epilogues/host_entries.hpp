@@ -26,7 +26,7 @@ struct LinearSwigluEntry {
     const auto activation = swiglu_kernels<built<Products::vectors>>(p.x.dtype).forward;
     with_product(p.linear(), [&](const auto& q) {
       const std::int64_t half = q.cols / 2;
-      LinearTiles tiles(q.rows, half, kernels.panel_cols, exec.concurrency(), packs<Products::vectors>(q.left));
+      LinearTiles tiles(q.rows, half, kernels, exec.concurrency(), packs<Products::vectors>(q.left));
       tiles.cols = std::max<std::int64_t>(1, tiles.cols / 2 / kernels.panel_cols) * kernels.panel_cols;
       for_each_product_tile(
           "kformer::linear_swiglu_forward[simd]", exec, q.rows, half, tiles, kernels,
@@ -56,8 +56,7 @@ struct LinearRopeEntry {
     const auto rotate = part.layout == RopeLayout::half_split ? rotations.half_split : rotations.interleaved;
     const std::int64_t head_dim = std::max<std::int64_t>(1, p.head_dim());
     with_product(p.linear(), [&](const auto& q) {
-      LinearTiles tiles(q.rows, q.cols, kernels.panel_cols, exec.concurrency(),
-                        packs<Products::vectors>(q.left));
+      LinearTiles tiles(q.rows, q.cols, kernels, exec.concurrency(), packs<Products::vectors>(q.left));
       if (head_dim > tiles.cols) tiles.rows = std::min<std::int64_t>(tiles.rows, 256);
       tiles.cols = std::max<std::int64_t>(1, tiles.cols / head_dim) * head_dim;  // whole heads
       for_each_product_tile(

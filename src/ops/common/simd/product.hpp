@@ -14,8 +14,9 @@ namespace kformer::Impl::simd::KFORMER_ISA {
 /// block.
 enum class Left { by_row, by_column, by_block };
 
-/// What C holds before: nothing, a sum, or a sum that is to be multiplied lane by lane first.
-enum class Start { zero, sum, scaled_sum };
+/// What C holds before: nothing, a sum, a sum that is to be multiplied lane by lane first, or one to which an addend
+/// comes last.
+enum class Start { zero, sum, scaled_sum, sum_and_addend };
 
 template <class C>
 KFORMER_SIMD_INLINE Vector<C> left_factor(C element) {
@@ -70,17 +71,26 @@ KFORMER_SIMD_INLINE auto load_operands(const T* from, std::int64_t count) {
 inline constexpr int block_rows = vector_registers == 32 ? 8 : 4;
 inline constexpr int block_vectors = 3;
 
-/// What C is before, and where it is stored: at the same place, unless said otherwise.
+/// What C is before, where it is stored (at the same place, unless said otherwise), and the addend, if any.
 template <class C>
 struct Sums {
   Sums(C* c, std::int64_t ldc) : before(c), after(c), ld_before(ldc), ld_after(ldc) {}
-  Sums(const C* from, std::int64_t ld_from, C* to, std::int64_t ld_to)
-      : before(from), after(to), ld_before(ld_from), ld_after(ld_to) {}
-  Sums from_row(int r) const { return {before + r * ld_before, ld_before, after + r * ld_after, ld_after}; }
+  Sums(const C* from, std::int64_t ld_from, C* to, std::int64_t ld_to, const C* more = nullptr,
+       std::int64_t ld_more = 0)
+      : before(from), after(to), addend(more), ld_before(ld_from), ld_after(ld_to), ld_addend(ld_more) {}
+  Sums from(int r, int col) const {
+    return {before + r * ld_before + col,
+            ld_before,
+            after + r * ld_after + col,
+            ld_after,
+            addend ? addend + r * ld_addend + col : nullptr,
+            ld_addend};
+  }
 
   const C* before;
   C* after;
-  std::int64_t ld_before, ld_after;
+  const C* addend = nullptr;
+  std::int64_t ld_before, ld_after, ld_addend = 0;
 };
 
 /// Where A and C lie: in the first cache, or beyond it, so that prefetching them pays.
@@ -93,6 +103,7 @@ KFORMER_SIMD_INLINE void prefetch_sums(const Sums<C>& c, int r) {
   for (int v = 0; v < vectors; ++v) {
     if (start != Start::zero) __builtin_prefetch(c.before + r * c.ld_before + v * width<C>, 0, 3);
     if (c.after != c.before) __builtin_prefetch(c.after + r * c.ld_after + v * width<C>, 0, 2);
+    if (start == Start::sum_and_addend) __builtin_prefetch(c.addend + r * c.ld_addend + v * width<C>, 0, 2);
   }
 }
 
@@ -110,20 +121,18 @@ KFORMER_SIMD_INLINE void product_block(int depth, const A* __restrict a, std::in
     KFORMER_SIMD_UNROLL
     for (int v = 0; v < vectors; ++v) sum[r][v] = Vector<C>{};
   }
-  const auto add_terms = [&](int count) __attribute__((always_inline)) {
-    for (int k = 0; k < count; ++k) {
-      decltype(right_factor(b)) row[vectors];
+  const auto add_term = [&]() __attribute__((always_inline)) {
+    decltype(right_factor(b)) row[vectors];
+    KFORMER_SIMD_UNROLL
+    for (int v = 0; v < vectors; ++v) row[v] = right_factor(b + v * W);
+    KFORMER_SIMD_UNROLL
+    for (int r = 0; r < rows; ++r) {
+      const auto element = left_factor(left == Left::by_row ? a[r * lda] : a[r]);
       KFORMER_SIMD_UNROLL
-      for (int v = 0; v < vectors; ++v) row[v] = right_factor(b + v * W);
-      KFORMER_SIMD_UNROLL
-      for (int r = 0; r < rows; ++r) {
-        const auto element = left_factor(left == Left::by_row ? a[r * lda] : a[r]);
-        KFORMER_SIMD_UNROLL
-        for (int v = 0; v < vectors; ++v) multiply_add(sum[r][v], element, row[v]);
-      }
-      a += left == Left::by_row ? 1 : left == Left::by_column ? lda : block_rows;
-      b += ldb;
+      for (int v = 0; v < vectors; ++v) multiply_add(sum[r][v], element, row[v]);
     }
+    a += left == Left::by_row ? 1 : left == Left::by_column ? lda : block_rows;
+    b += ldb;
   };
   if constexpr (at == Reach::far) {
     constexpr int line = 64 / static_cast<int>(sizeof(A));
@@ -135,18 +144,24 @@ KFORMER_SIMD_INLINE void product_block(int depth, const A* __restrict a, std::in
         KFORMER_SIMD_UNROLL
         for (int r = rows; r < 2 * rows; ++r) __builtin_prefetch(a + r * lda, 0, 2);
       }
-      add_terms(depth - k < line ? depth - k : line);
+      if (depth - k < line) {
+        for (int i = k; i < depth; ++i) add_term();
+      } else {
+#pragma GCC unroll 4
+        for (int i = 0; i < line; ++i) add_term();
+      }
     }
   } else {
-    add_terms(depth);
+    for (int k = 0; k < depth; ++k) add_term();
   }
   KFORMER_SIMD_UNROLL
   for (int r = 0; r < rows; ++r) {
     KFORMER_SIMD_UNROLL
     for (int v = 0; v < vectors; ++v) {
       const C* from = c.before + r * c.ld_before + v * W;
-      if (start == Start::sum) sum[r][v] += load(from);
+      if (start == Start::sum || start == Start::sum_and_addend) sum[r][v] += load(from);
       if (start == Start::scaled_sum) sum[r][v] += load(from) * load(scale + v * W);
+      if (start == Start::sum_and_addend) sum[r][v] += load(c.addend + r * c.ld_addend + v * W);
       store(c.after + r * c.ld_after + v * W, sum[r][v]);
     }
   }
@@ -173,8 +188,8 @@ __attribute__((noinline)) void product_panel(int m, int depth, const A* a, std::
   const std::int64_t step = left == Left::by_column ? 1 : lda;
   int r = 0;
   for (; r + rows <= m; r += rows)
-    product_block<left, start, at, rows, vectors>(depth, a + r * step, lda, b, ldb, c.from_row(r), scale);
-  product_rest<left, start, at, rows - 1, vectors>(m - r, depth, a + r * step, lda, b, ldb, c.from_row(r),
+    product_block<left, start, at, rows, vectors>(depth, a + r * step, lda, b, ldb, c.from(r, 0), scale);
+  product_rest<left, start, at, rows - 1, vectors>(m - r, depth, a + r * step, lda, b, ldb, c.from(r, 0),
                                                    scale);
 }
 

@@ -19,14 +19,15 @@ namespace kformer::Impl::host {
 struct LinearTiles {
   std::int64_t rows, cols;
 
-  /// `packs_left` if kernels pack both factors, not only the right one.
-  LinearTiles(std::int64_t all_rows, std::int64_t all_cols, std::int64_t panel_cols, int threads,
+  /// `packs_left` if kernels pack both factors, not only the right one: wide tiles do so less often.
+  LinearTiles(std::int64_t all_rows, std::int64_t all_cols, const LinearKernels& kernels, int threads,
               bool packs_left = false)
       : rows(0), cols(0) {
     double least = std::numeric_limits<double>::infinity();
     for (const std::int64_t r : {64, 128, 256, 512})
-      for (const std::int64_t panels : {1, 2, 3, 4, 6, 12}) {
-        const LinearTiles other(r, panels * panel_cols);
+      for (const std::int64_t panels : {1, 2, 3, 4, 6, 12, 24}) {
+        if (panels > (packs_left ? kernels.most_panels : 12)) break;
+        const LinearTiles other(r, panels * kernels.panel_cols);
         const double more = other.work(all_rows, all_cols, threads, packs_left);
         if (more < least) least = more, *this = other;
       }
@@ -43,7 +44,7 @@ struct LinearTiles {
   // what reads the left factor in place, on idle cores with operands that come from memory.
   double work(std::int64_t all_rows, std::int64_t all_cols, int threads, bool packs_left) const {
     constexpr double right = 24, start = 64;
-    const double left = packs_left ? 24 : 12, wait_at_end = packs_left ? 0.25 : 0.05;
+    const double left = packs_left ? 24 : 12, wait_at_end = threads == 1 ? 0 : packs_left ? 0.25 : 0.05;
     const auto r = static_cast<double>(std::min(rows, all_rows)),
                c = static_cast<double>(std::min(cols, all_cols));
     const auto turns = static_cast<double>(ceil_div<std::int64_t>(count(all_rows, all_cols), threads));
@@ -52,11 +53,13 @@ struct LinearTiles {
 };
 
 /// Whether the kernels of an instruction set pack a left factor: they read it in place if it lies along the summed
-/// index in a type that they multiply.
+/// index in a type that they multiply, in rows that do not share sets of the caches.
 template <Isa isa, class T>
 bool packs(const Factor<T>& left) {
   constexpr bool converts = sizeof(T) == 2 && isa != Isa::avx512_bf16;
-  return converts || left.inner_stride != 1;
+  constexpr bool few_registers = is_built<Isa::avx2> && (isa == Isa::avx2 || isa == Isa::generic);
+  return converts || left.inner_stride != 1 ||
+         (few_registers && rows_collide(left.index_stride * static_cast<int>(sizeof(T))));
 }
 
 template <class T, class O>
@@ -121,8 +124,7 @@ struct LinearEntry {
       const auto kernel = std::is_same_v<T, O> ? kernels.run : kernels.run_summed;
       for_each_product_tile(
           label<P>(Products::name).c_str(), exec, q.rows, q.cols,
-          LinearTiles(q.rows, q.cols, kernels.panel_cols, exec.concurrency(), packs<Products::vectors>(q.left)),
-          kernels,
+          LinearTiles(q.rows, q.cols, kernels, exec.concurrency(), packs<Products::vectors>(q.left)), kernels,
           [=, a = product_arguments(q)](const ProductTile& tile, void* scratch) { kernel(a, tile, scratch); });
     });
   }

@@ -9,7 +9,8 @@ namespace {
 template <class T>
 constexpr LinearKernels kernels_for() {
   using namespace simd::KFORMER_ISA;
-  return {panel_cols<T>, LinearTile<T>::scratch_bytes, linear_tile<T, T>, linear_tile<T, Arithmetic<T>>};
+  return {panel_cols<T>, most_panels<T>, LinearTile<T>::scratch_bytes, linear_tile<T, T>,
+          linear_tile<T, Arithmetic<T>>};
 }
 }  // namespace
 

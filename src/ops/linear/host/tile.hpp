@@ -7,8 +7,8 @@
 /// \file
 /// One tile of a matrix product. The right factor is packed into panels of three vectors of columns, the left
 /// one, in parts that stay in the second-level cache, into blocks of rows or as rows, or it is used where it
-/// lies if it lies along the summed index and needs no conversion. Sums are kept in the type of arithmetic
-/// until the whole tile is done.
+/// lies if it lies along the summed index and needs no conversion, unless rows_collide. Sums are kept in the type of
+/// arithmetic until the whole tile is done.
 
 namespace kformer::Impl::simd::KFORMER_ISA {
 
@@ -19,12 +19,17 @@ inline constexpr int packed_rows = 256;
 template <class T>
 inline constexpr int panel_cols = block_vectors * width<Arithmetic<T>>;
 
+/// Panels of the widest tile with a packed left factor: sums of a row in 2304 bytes.
+template <class T>
+inline constexpr int most_panels = 2304 / static_cast<int>(panel_cols<T> * sizeof(Arithmetic<T>));
+
 /// The right factor as numbers of a storage type.
 template <class T>
 struct StoredRight {
   /// Numbers along the summed index that are packed at a time, at most, and what their number is a multiple of. A
-  /// panel of them leaves room in the first cache for rows of the left factor.
-  static constexpr int depth = 160 * per_operand<T>, unit = 16 * per_operand<T>;
+  /// panel of them, narrower where there are few registers, leaves room in the first cache for rows of the left factor.
+  static constexpr int depth = (vector_registers == 32 ? 160 : 256) * per_operand<T>,
+                       unit = 16 * per_operand<T>;
 
   explicit StoredRight(const ProductArguments& p) : factor(p.right) {}
   explicit StoredRight(const ProductFactor& f) : factor(f) {}
@@ -101,19 +106,24 @@ struct LinearTile {
     sum_up_to(sums, sums_stride);
   }
 
-  /// The terms of both products, of which there are some; the last of them are added where the sums shall lie.
-  void sum_up_to(C* to, std::int64_t ld) {
-    add(p.more.left, StoredRight<T>(p.more.right), p.more.inner, true, {sums, sums_stride});
-    add(p.left, Right(p), p.inner, p.more.inner == 0, {sums, sums_stride, to, ld});
+  /// The terms of both products, of which there are some; the last of them, and then an addend, are added where the
+  /// sums shall lie.
+  void sum_up_to(C* to, std::int64_t ld, const C* addend = nullptr, std::int64_t ld_addend = 0) {
+    add(p.more.left, StoredRight<T>(p.more.right), p.more.inner, Start::zero, {sums, sums_stride});
+    add(p.left, Right(p), p.inner, p.more.inner == 0 ? Start::zero : Start::sum,
+        {sums, sums_stride, to, ld, addend, ld_addend});
   }
 
   /// Adds the terms of the second product to the sums.
-  void add_more() { add(p.more.left, StoredRight<T>(p.more.right), p.more.inner, false, {sums, sums_stride}); }
+  void add_more() {
+    add(p.more.left, StoredRight<T>(p.more.right), p.more.inner, Start::sum, {sums, sums_stride});
+  }
 
  private:
-  // The sums start with these terms, or they are there already.
+  // `start` is what the sums are before these terms, `last` where the last of them are added, and what to.
   template <class R>
-  void add(const ProductFactor& rows_of, const R& columns_of, std::int64_t all, bool starts, const Sums<C>& c) {
+  void add(const ProductFactor& rows_of, const R& columns_of, std::int64_t all, Start start,
+           const Sums<C>& last) {
     // Steps of much the same length: a short one would read and write the sums for few terms.
     const std::int64_t steps = (all + R::depth - 1) / R::depth;
     const std::int64_t step = steps == 0 ? 0 : (all + steps * R::unit - 1) / (steps * R::unit) * R::unit;
@@ -121,14 +131,20 @@ struct LinearTile {
       const int count = static_cast<int>(smaller(step, all - inner));
       columns_of.pack(tile.col, inner, tile.cols, count,
                       Panels<C, cols_of_panel>{reinterpret_cast<C*>(right), panel_stride});
-      const Sums<C> part = inner + step < all ? Sums<C>(sums, sums_stride) : c;
+      Sums<C> part = inner + step < all ? Sums<C>(sums, sums_stride) : last;
+      if (part.addend) {
+        // An addend to nothing is the sum before.
+        if (start == Start::zero) part = {part.addend, part.ld_addend, part.after, part.ld_after};
+        start = start == Start::zero ? Start::sum : Start::sum_and_addend;
+      }
       for (int row = 0; row < tile.rows; row += packed_rows)
-        add_rows(rows_of, row, static_cast<int>(smaller(packed_rows, tile.rows - row)), inner, count,
-                 starts && inner == 0, part.from_row(row));
+        add_rows(rows_of, row, static_cast<int>(smaller(packed_rows, tile.rows - row)), inner, count, start,
+                 part.from(row, 0));
+      start = Start::sum;
     }
   }
 
-  void add_rows(const ProductFactor& factor, int row, int rows, std::int64_t inner, int count, bool first,
+  void add_rows(const ProductFactor& factor, int row, int rows, std::int64_t inner, int count, Start start,
                 const Sums<C>& c) {
     const int terms = operands<T>(count);
     C* packed = reinterpret_cast<C*>(left);
@@ -137,18 +153,20 @@ struct LinearTile {
     if (factor.inner_stride != 1) {
       pack_across_sum(from, factor.inner_stride, rows, count,
                       Panels<C, block_rows>{packed, block_rows * left_stride});
-      multiply<Left::by_block>(rows, left, left_stride, terms, first, c);
+      multiply<Left::by_block>(rows, left, left_stride, terms, start, c);
     } else if (is_ready(factor, count)) {
       multiply<Left::by_row>(rows, reinterpret_cast<const Operand<T>*>(from),
-                             factor.index_stride / per_operand<T>, terms, first, c);
+                             factor.index_stride / per_operand<T>, terms, start, c);
     } else {
       pack_along_sum(from, factor.index_stride, rows, count, Rows<C>{packed, left_stride});
-      multiply<Left::by_row>(rows, left, left_stride, terms, first, c);
+      multiply<Left::by_row>(rows, left, left_stride, terms, start, c);
     }
   }
 
-  // Whether products can read the left factor in place.
+  // Whether products can read the left factor in place, and do.
   static bool is_ready(const ProductFactor& factor, int count) {
+    if (vector_registers == 16 && host::rows_collide(factor.index_stride * static_cast<int>(sizeof(T))))
+      return false;
     if (sizeof(T) * per_operand<T> != sizeof(Operand<T>)) return false;
     return count % per_operand<T> == 0 && factor.index_stride % per_operand<T> == 0 &&
            reinterpret_cast<std::uintptr_t>(factor.data) % alignof(Operand<T>) == 0;
@@ -156,20 +174,21 @@ struct LinearTile {
 
   /// Adds the product of all rows and panels to the sums.
   template <Left order>
-  void multiply(int rows, const Operand<T>* factor, std::int64_t stride, int terms, bool first,
+  void multiply(int rows, const Operand<T>* factor, std::int64_t stride, int terms, Start before,
                 const Sums<C>& c) const {
     for (int col = 0, panel = 0; col < tile.cols; col += cols_of_panel, ++panel) {
       const int cols = tile.cols - col < cols_of_panel ? tile.cols - col : cols_of_panel;
       const auto product = [&]<Start start, int n>() {
         product_panel<order, start, n, block_rows, Reach::far>(
-            rows, terms, factor, stride, right + panel * panel_stride, cols_of_panel,
-            Sums<C>(c.before + col, c.ld_before, c.after + col, c.ld_after));
+            rows, terms, factor, stride, right + panel * panel_stride, cols_of_panel, c.from(0, col));
       };
       const auto started = [&]<int n>() {
-        if (first)
+        if (before == Start::zero)
           product.template operator()<Start::zero, n>();
-        else
+        else if (before == Start::sum)
           product.template operator()<Start::sum, n>();
+        else
+          product.template operator()<Start::sum_and_addend, n>();
       };
       static_assert(block_vectors == 3);
       if (cols > 2 * W)
@@ -182,13 +201,17 @@ struct LinearTile {
   }
 };
 
-/// Sums up a tile and stores its result: where nothing follows the sums, the last products do.
+/// Sums up a tile and stores its result: where nothing but an addend follows the sums, the last products do.
 template <class O, class Tile>
 void finish_tile(Tile& tile, const ProductArguments& p, const ProductTile& part) {
   using C = std::remove_pointer_t<decltype(tile.sums)>;
   if constexpr (std::is_same_v<O, C> && requires { &Tile::sum_up_to; })
-    if (p.inner > 0 && p.alpha == 1 && !p.addend && part.cols % width<C> == 0)
-      return tile.sum_up_to(static_cast<O*>(p.result) + part.row * p.row_stride + part.col, p.row_stride);
+    if (p.inner > 0 && p.alpha == 1 && part.cols % width<C> == 0) {
+      const auto* addend = static_cast<const O*>(p.addend);
+      if (addend) addend += part.row * p.addend_row_stride + part.col;
+      return tile.sum_up_to(static_cast<O*>(p.result) + part.row * p.row_stride + part.col, p.row_stride,
+                            addend, p.addend_row_stride);
+    }
   tile.sum_up();
   store_result<O>(p, part, tile.sums, tile.sums_stride);
 }

@@ -19,12 +19,12 @@ struct LoraEntry {
     const LinearKernels& kernels = Products::kernels(storage_type(p));
     with_lora_products(p, [&]<class T>(const LoraProducts<T>& all) {
       const auto launch = [&](const MatrixProduct<T, T>& q) {
-        for_each_product_tile(label<P>(Products::name).c_str(), exec, q.rows, q.cols,
-                              LinearTiles(q.rows, q.cols, kernels.panel_cols, exec.concurrency(),
-                                          packs<Products::vectors>(q.left)),
-                              kernels,
-                              [=, run = kernels.run, a = product_arguments(q)](
-                                  const ProductTile& tile, void* scratch) { run(a, tile, scratch); });
+        for_each_product_tile(
+            label<P>(Products::name).c_str(), exec, q.rows, q.cols,
+            LinearTiles(q.rows, q.cols, kernels, exec.concurrency(), packs<Products::vectors>(q.left)), kernels,
+            [=, run = kernels.run, a = product_arguments(q)](const ProductTile& tile, void* scratch) {
+              run(a, tile, scratch);
+            });
       };
       for (std::size_t i = 0; i < all.low_count; ++i) launch(all.low[i]);
       for (std::size_t i = 0; i < all.full_count; ++i) launch(all.full[i]);

@@ -55,7 +55,7 @@ struct QuantizedLinearEntry {
     const std::int64_t rows = p.y.extent[0], cols = p.y.extent[1];
     if (packs(p)) {
       for_each_product_tile(
-          label, exec, rows, cols, LinearTiles(rows, cols, panels.panel_cols, exec.concurrency()), panels,
+          label, exec, rows, cols, LinearTiles(rows, cols, panels, exec.concurrency()), panels,
           [=, run = panels.run](const ProductTile& tile, void* scratch) { run(a, tile, scratch); });
       return;
     }
@@ -156,7 +156,7 @@ struct QuantizedBackwardInputEntry {
                              terms_of(p.adapter, true)};
     for_each_product_tile(
         "kformer::quantized_linear_backward_input[simd]", exec, rows, cols,
-        LinearTiles(rows, cols, kernel.panel_cols, exec.concurrency()), kernel,
+        LinearTiles(rows, cols, kernel, exec.concurrency()), kernel,
         [=, run = kernel.run](const ProductTile& tile, void* scratch) { run(a, tile, scratch); });
   }
 };

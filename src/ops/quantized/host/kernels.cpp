@@ -14,11 +14,11 @@ constexpr QuantizedKernels kernels_of() {
   if constexpr (!Blocks<kind>::table) int8 = {int8_scratch<kind>, int8_tile<T, kind>};
   if constexpr (has_int8_panels<kind>) int8_panels = {int8_panel_scratch, int8_panel_tile<T, kind>};
   return {{dot_scratch<T, kind>, dot_tile<T, kind>},
-          {panel_cols<T>, LinearTile<T, QuantizedRight<kind>>::scratch_bytes,
+          {panel_cols<T>, most_panels<T>, LinearTile<T, QuantizedRight<kind>>::scratch_bytes,
            quantized_tile<T, QuantizedRight<kind>>, nullptr},
           int8,
           int8_panels,
-          {panel_cols<T>, LinearTile<T, QuantizedAcross<kind>>::scratch_bytes,
+          {panel_cols<T>, most_panels<T>, LinearTile<T, QuantizedAcross<kind>>::scratch_bytes,
            quantized_tile<T, QuantizedAcross<kind>>, nullptr}};
 }
 template <class T>

@@ -105,7 +105,7 @@ struct SimdAttentionSteps {
     if (matrices == 0) return;
     const LinearKernels& kernels = linear_kernels<built<isa>>(dtype_of<T>);
     const StandardAttentionKernels& own = standard_attention_kernels<built<isa>>(dtype_of<T>);
-    const LinearTiles tiles(p.rows, p.cols, kernels.panel_cols,
+    const LinearTiles tiles(p.rows, p.cols, kernels,
                             static_cast<int>(ceil_div<std::int64_t>(exec.concurrency(), matrices)),
                             packs<isa>(p.left));
     const std::size_t packed =
