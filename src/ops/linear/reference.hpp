@@ -71,8 +71,7 @@ HostTensor<Real> linear_backward_input(const HostTensor<Real>& weight, const Hos
 
 /// dweight = scale · dyᵀ x, kept in the type of arithmetic.
 template <class Real>
-HostTensor<Real> linear_backward_weight(const HostTensor<Real>& x, const HostTensor<Real>& dy,
-                                        Real scale = 1) {
+HostTensor<Real> linear_backward_weight(const HostTensor<Real>& x, const HostTensor<Real>& dy, Real scale = 1) {
   const MatricesOf x_at{x}, dy_at{dy};
   return sums<Real>(matrices(x, dy_at.cols, x_at.cols), x_at.rows, scale,
                     [&](auto b, auto o, auto i, auto r) { return dy_at(b, r, o) * x_at(b, r, i); });
