@@ -147,6 +147,7 @@ KFORMER_SIMD_INLINE void product_block(int depth, const A* __restrict a, std::in
       if (depth - k < line) {
         for (int i = k; i < depth; ++i) add_term();
       } else {
+        // So few iterations that the overhead of the loop is felt.
 #pragma GCC unroll 4
         for (int i = 0; i < line; ++i) add_term();
       }

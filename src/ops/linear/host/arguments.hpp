@@ -39,7 +39,8 @@ struct ProductArguments {
 };
 
 /// Whether rows so many bytes apart share few sets of the caches. Kernels with 16 vector registers then pack rows of a left
-/// factor that they could read in place. Measured with AVX2; with AVX-512 it brought nothing.
+/// factor that they could read in place. Measured with AVX2; on an Intel Xeon with AVX-512 a packed left factor brought
+/// nothing.
 constexpr bool rows_collide(std::int64_t bytes) { return bytes != 0 && bytes % 4096 == 0; }
 
 /// A part of the result.
@@ -47,6 +48,9 @@ struct ProductTile {
   std::int64_t row, col;
   int rows, cols;
 };
+
+/// Panels of the widest tile, unless a packed left factor calls for more.
+inline constexpr int usual_panels = 12;
 
 /// The kernels of one instruction set and storage type.
 struct LinearKernels {

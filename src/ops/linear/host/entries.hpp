@@ -26,7 +26,7 @@ struct LinearTiles {
     double least = std::numeric_limits<double>::infinity();
     for (const std::int64_t r : {64, 128, 256, 512})
       for (const std::int64_t panels : {1, 2, 3, 4, 6, 12, 24}) {
-        if (panels > (packs_left ? kernels.most_panels : 12)) break;
+        if (panels > (packs_left ? kernels.most_panels : usual_panels)) break;
         const LinearTiles other(r, panels * kernels.panel_cols);
         const double more = other.work(all_rows, all_cols, threads, packs_left);
         if (more < least) least = more, *this = other;

@@ -133,7 +133,7 @@ struct AmxTile {
 template <class Machine>
 constexpr host::LinearKernels amx_kernels() {
   using Tile = AmxTile<Machine>;
-  return {Tile::panel_cols, 12, Tile::scratch_bytes, linear_tile<Bf16, Bf16, Tile>,
+  return {Tile::panel_cols, host::usual_panels, Tile::scratch_bytes, linear_tile<Bf16, Bf16, Tile>,
           linear_tile<Bf16, float, Tile>};
 }
 
