@@ -36,8 +36,8 @@ int run(const Choice& choice) {
   if (capability < 80) throw Unavailable{77, "skipped: the tuned kernels need compute capability 8.0"};
   if (!report.has_warpgroups())
     std::printf("skipped in part: cuda_wgmma needs a device of compute capability 9.0\n");
-  for (const auto check : {check_rms_norm, check_rope, check_swiglu, check_quantized, check_cross_entropy,
-                           check_adamw, check_attention})
+  for (const auto check : {check_rms_norm, check_rope, check_swiglu, check_linear, check_quantized,
+                           check_embedding, check_cross_entropy, check_adamw, check_attention})
     check(report);
   return report.end();
 }

@@ -51,6 +51,8 @@ void check_rope(Report& report);
 void check_swiglu(Report& report);
 void check_cross_entropy(Report& report);
 void check_adamw(Report& report);
+void check_linear(Report& report);
 void check_quantized(Report& report);
+void check_embedding(Report& report);
 
 }  // namespace kformer::FirstContact

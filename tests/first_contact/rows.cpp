@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The cases of RMSNorm, the rotary embedding and SwiGLU.
+// The cases of the embedding, RMSNorm, the rotary embedding and SwiGLU.
 #include "first_contact/array.hpp"
 #include "first_contact/report.hpp"
+#include "ops/embedding/cuda/arguments.hpp"
+#include "ops/embedding/reference.hpp"
 #include "ops/rms_norm/cuda/arguments.hpp"
 #include "ops/rms_norm/reference.hpp"
 #include "ops/rope/cuda/arguments.hpp"
@@ -28,6 +30,38 @@ void with_types(F f) {
 template <class T>
 std::string rows_of(std::int64_t rows, std::int64_t row) {
   return std::string(to_string(dtype_of<T>)) + ' ' + std::to_string(rows) + " x " + std::to_string(row);
+}
+
+template <class T>
+void check_gradient(Report& report, std::int64_t rows, std::int64_t vocabulary, std::int64_t hidden) {
+  const std::string kernel = "embedding_backward[cuda_vector]",
+                    what = rows_of<T>(rows, hidden) + ", " + std::to_string(vocabulary) + " ids";
+  if (!report.wants(kernel, what)) return;
+  std::mt19937 generator(13);
+  Array<std::int32_t> ids({rows});
+  Array<T> dy({rows, hidden});
+  Array<float> dweight({vocabulary, hidden});
+  // Beyond the vocabulary either way, too.
+  std::uniform_int_distribution<std::int32_t> any(-1, static_cast<std::int32_t>(vocabulary));
+  ids.fill([&](std::size_t) { return any(generator); });
+  dy.random(generator), dweight.random(generator);
+  using N = naive_t<T>;
+  const auto naive =
+      ref::embedding_backward(ids.template read<N>(), dy.template read<N>(), dweight.template read<N>());
+  report.check(
+      kernel, what,
+      [&] {
+        cuda::embedding_backward({}, dtype_of<T>,
+                                 {ids.data(),
+                                  {dy.data(), hidden},
+                                  dweight.data(),
+                                  hidden,
+                                  rows,
+                                  vocabulary,
+                                  hidden,
+                                  cuda::embedding_classes});
+      },
+      [&] { return dweight.judge("dweight", naive); });
 }
 
 template <class T>
@@ -194,6 +228,13 @@ void check_rope(Report& report) {
 
 void check_swiglu(Report& report) {
   with_types([&]<class T>() { check_gates<T>(report, 75, 120); });
+}
+
+void check_embedding(Report& report) {
+  with_types([&]<class T>() {
+    check_gradient<T>(report, 1300, 3, 72);
+    check_gradient<T>(report, 1300, 1700, 1096);
+  });
 }
 
 }  // namespace kformer::FirstContact

@@ -1,44 +1,19 @@
 // SPDX-License-Identifier: MIT
-#include "kformer/ops/embedding.hpp"
-
-#include "ops/embedding/reference.hpp"
+#include "ops/embedding_cases.hpp"
 #include "support/draws.hpp"
 #include "support/errors.hpp"
-#include "support/every_kernel.hpp"
 #include "support/gradient_check.hpp"
 #include "support/large_matrix.hpp"
 
 namespace kformer::Testing {
-namespace ref = kformer::Impl::reference;
+using namespace embedding_cases;
 
 BOOST_AUTO_TEST_SUITE(embedding)
 
-struct Shape {
-  std::int64_t rows, vocabulary, hidden;
-};
 // More ids than classes of ids, more rows of a class than are collected at once, and more columns than a block
 // of them, occur.
 const std::vector<Shape> shapes{{1, 1, 1},    {7, 3, 5}, {200, 1000, 13}, {75, 2, 113}, {3000, 5, 33},
                                 {9, 4, 4099}, {0, 3, 8}, {3, 0, 8},       {3, 5, 0}};
-
-template <class T>
-struct Tensors {
-  TestTensor<Exec, std::int32_t> ids;
-  TestTensor<Exec, T> weight, y, dy;
-  TestTensor<Exec, compute_t<T>> dweight;
-
-  explicit Tensors(Shape s, unsigned seed = 20260105) {
-    std::mt19937 generator(seed);
-    ids = TestTensor<Exec, std::int32_t>({s.rows});
-    // One id beyond the vocabulary either way.
-    std::uniform_int_distribution<std::int32_t> any(-1, static_cast<std::int32_t>(s.vocabulary));
-    ids.fill([&](std::size_t) { return any(generator); });
-    weight = TestTensor<Exec, T>({s.vocabulary, s.hidden}).random(generator);
-    y = TestTensor<Exec, T>({s.rows, s.hidden});
-    dy = TestTensor<Exec, T>({s.rows, s.hidden}).random(generator);
-    dweight = TestTensor<Exec, compute_t<T>>({s.vocabulary, s.hidden}).random(generator);
-  }
-};
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(forward_copies_rows, T, Scalars) {
   for (const Shape shape : shapes) {
@@ -72,23 +47,14 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(large_results_are_copies_too, T, Scalars) {
   });
 }
 
-template <class T>
-void check_backward(Tensors<T> t) {
-  using Real = naive_t<T>;
-  const auto naive = ref::embedding_backward(t.ids.template read<Real>(), t.dy.template read<Real>(),
-                                             t.dweight.template read<Real>());
-  test_every_kernel(Impl::EmbeddingBackward{t.ids.ref(), t.dy.ref(), t.dweight.ref()}, {&t.dweight},
-                    [&](const std::string&) { check_close("dweight", t.dweight, naive); });
-}
-
 BOOST_AUTO_TEST_CASE_TEMPLATE(backward_matches_the_oracle, T, Scalars) {
-  for (const Shape shape : shapes) check_backward(Tensors<T>(shape));
+  for (const Shape shape : shapes) test_backward(Tensors<T>(shape), every_kernel);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
   judge_draws<T>([](Draw& draw) {
     const Shape shape{draw.any(1, draw.one_in(8) ? 1000 : 60), draw.any(1, 30), draw.any(1, 80)};
-    check_backward(Tensors<T>(shape, draw.seed()));
+    test_backward(Tensors<T>(shape, draw.seed()), every_kernel);
   });
 }
 

@@ -146,6 +146,12 @@ std::uint32_t largest_of_warp(std::uint32_t x) {
   const std::uint32_t* all = Block::current().exchange(x);
   return *std::max_element(all, all + emulation::warp_threads);
 }
+std::uint32_t lanes_of_warp(bool mine) {
+  const bool* all = Block::current().exchange(mine);
+  std::uint32_t lanes = 0;
+  for (int lane = 0; lane < emulation::warp_threads; ++lane) lanes |= std::uint32_t(all[lane]) << lane;
+  return lanes;
+}
 
 template std::uint32_t pack<Half::bf16>(float, float);
 template std::uint32_t pack<Half::f16>(float, float);

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #if !defined(__CUDACC__)
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -165,6 +166,9 @@ KFORMER_DEVICE std::uint32_t largest_of_warp(std::uint32_t x) {
   asm volatile("redux.sync.max.u32 %0, %1, 0xffffffff;\n" : "=r"(y) : "r"(x));
   return y;
 }
+/// The lanes of a warp for which it holds, a bit each.
+KFORMER_DEVICE std::uint32_t lanes_of_warp(bool mine) { return __ballot_sync(0xffffffffu, mine); }
+KFORMER_DEVICE int bits_set(std::uint32_t x) { return __popc(x); }
 /// The same number, hidden from the optimiser. It then computes expressions of it inside a loop, not before the
 /// loop, where the results would occupy registers throughout.
 KFORMER_DEVICE int opaque(int x) {
@@ -279,6 +283,8 @@ inline std::uint32_t float_as_bits(float x) {
 float shuffle_xor(float x, int lanes);
 std::uint32_t shuffle(std::uint32_t x, int lane);
 std::uint32_t largest_of_warp(std::uint32_t x);
+std::uint32_t lanes_of_warp(bool mine);
+inline int bits_set(std::uint32_t x) { return std::popcount(x); }
 inline int opaque(int x) { return x; }
 inline float opaque(float x) { return x; }
 inline Chunk opaque(const Chunk& x) { return x; }

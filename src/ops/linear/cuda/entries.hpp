@@ -6,11 +6,12 @@
 #include "ops/common/cuda/device.hpp"
 #include "ops/common/label.hpp"
 #include "ops/common/list.hpp"
+#include "ops/linear/cuda/dot_entries.hpp"
 #include "ops/linear/cuda/matmul.hpp"
 #include "ops/linear/product.hpp"
 
 /// \file
-/// The entries of CUDA kernel lists that hand the product to a library.
+/// The entries of CUDA kernel lists: few rows first, then a library.
 
 namespace kformer::Impl::cuda {
 
@@ -96,7 +97,8 @@ struct MatmulEntry {
 namespace kformer::Impl {
 
 template <>
-struct DeviceEntries<LinearForward, Kokkos::Cuda> : Entries<cuda::MatmulEntry<LinearForward, Kokkos::Cuda>> {};
+struct DeviceEntries<LinearForward, Kokkos::Cuda>
+    : Entries<cuda::LinearDotEntry<Kokkos::Cuda>, cuda::MatmulEntry<LinearForward, Kokkos::Cuda>> {};
 template <>
 struct DeviceEntries<LinearBackwardInput, Kokkos::Cuda>
     : Entries<cuda::MatmulEntry<LinearBackwardInput, Kokkos::Cuda>> {};
