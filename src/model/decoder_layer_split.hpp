@@ -49,8 +49,9 @@ void DecoderLayer<Exec, T>::backward_weights(const Exec& exec, const ConstMatrix
 // Those of a micro-batch that begins its backward.
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::clear_vectors(const Exec& exec) {
-  for (const Vector& v : {m_vectors.norm1, m_vectors.norm2, m_vectors.q_norm, m_vectors.k_norm, m_vectors.bias})
-    Kokkos::deep_copy(exec, v, C(0));
+  // Has a name because nvcc 13.0 loses the braces of a list of Views in the head of a loop.
+  const Vector all[] = {m_vectors.norm1, m_vectors.norm2, m_vectors.q_norm, m_vectors.k_norm, m_vectors.bias};
+  for (const Vector& v : all) Kokkos::deep_copy(exec, v, C(0));
 }
 
 template <class Exec, Scalar T>
