@@ -111,7 +111,7 @@ std::vector<Case> linear_cross_entropy_cases(const BlockSizes& sizes) {
   for (const DType dtype : sizes.dtypes) {
     cases.push_back(make_case<Fused>("linear_cross_entropy", dtype, shape));
     cases.push_back(make_case<Unfused>("linear_cross_entropy_unfused", dtype, shape));
-    for (const std::int64_t chunk_rows : {128, 256, 512, 1024})
+    for (const std::int64_t chunk_rows : {128, 256, 512, 1024, 2048})
       cases.push_back(
           make_case<Fused>("linear_cross_entropy_chunks", dtype,
                            {sizes.batch * sizes.tokens, model.hidden_size, model.vocab_size, chunk_rows}));
