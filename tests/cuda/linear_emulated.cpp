@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The CUDA kernel of products of few rows on emulated blocks, against the reference by the rule.
 #include "cuda/emulated_kernels.hpp"
+#include "kformer/core/tensor_parts.hpp"
 #include "ops/linear/cuda/dot_entries.hpp"
 #include "ops/linear_cases.hpp"
 
