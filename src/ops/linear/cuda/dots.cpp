@@ -4,6 +4,7 @@
 namespace kformer::Impl::cuda {
 
 void linear_dots(Stream stream, DType type, const LinearDotArguments& a) {
+  if (a.rows == 0) return;
   with_float_number(type, [&]<class T>() {
     const auto with_rows = [&]<int rows>() {
       launch("kformer::linear_forward[cuda_dots]", stream, (a.out + linear_dot_cols - 1) / linear_dot_cols,
