@@ -13,7 +13,7 @@ void fail(const char* what) {
   std::abort();
 }
 
-thread_local Block* Block::s_current = nullptr;
+constinit thread_local Block* Block::s_current = nullptr;
 
 Block::Block(int threads, std::size_t shared_bytes, const std::function<void()>& body)
     : m_body(body),
@@ -85,12 +85,6 @@ void Block::yield(int threads) {
   while (m_fibers[m_running].done);
   if (m_running == from || _setjmp(m_fibers[from].place) != 0) return;
   go_on();
-}
-
-std::byte* Block::shared(std::uint32_t address, std::size_t bytes) {
-  if (address % bytes != 0) fail("an address in shared memory is not aligned");
-  if (address + bytes > m_shared.size()) fail("an address is outside its shared memory");
-  return m_shared.data() + address;
 }
 
 void Block::check_global(const void* address, std::size_t bytes) {

@@ -37,7 +37,11 @@ class Block {
   int thread() const { return m_running; }
   int number() const { return m_number; }
   int threads() const { return static_cast<int>(m_fibers.size()); }
-  std::byte* shared(std::uint32_t address, std::size_t bytes);
+  std::byte* shared(std::uint32_t address, std::size_t bytes) {
+    if (address % bytes != 0) fail("an address in shared memory is not aligned");
+    if (address + bytes > m_shared.size()) fail("an address is outside its shared memory");
+    return m_shared.data() + address;
+  }
   /// A load from memory of the device has to be aligned to its size.
   static void check_global(const void* address, std::size_t bytes);
 
@@ -115,7 +119,7 @@ class Block {
   Groups& flight(Flight kind) { return m_fibers[m_running].in_flight[static_cast<int>(kind)]; }
   const std::byte* exchange_bytes(const void* mine, std::size_t bytes);
 
-  static thread_local Block* s_current;
+  static constinit thread_local Block* s_current;
   const std::function<void()>& m_body;
   std::vector<Fiber> m_fibers;
   std::unique_ptr<char[]> m_stacks;

@@ -82,15 +82,20 @@ int column_of(int n) { return n / 2 * 8 + 2 * (lane() % 4) + n % 2; }
 
 template <Half type, int columns>
 void add_product(float (&c)[columns / 8][4], const Operands<columns>& of) {
-  for (int n = 0; n < columns / 4; ++n)
+  const auto widen = [](const std::uint16_t(&bits)[16], double(&x)[16]) {
+    for (int k = 0; k < 16; ++k) x[k] = static_cast<double>(unpack<type>(bits[k]));
+  };
+  double a[2][16], b[16];
+  for (int half = 0; half < 2; ++half) widen(of.a[half], a[half]);
+  for (int n = 0; n < columns / 4; ++n) {
+    widen(of.b[n], b);
     for (int half = 0; half < 2; ++half) {
       float& sum = c[n / 2][2 * half + n % 2];
       double product = 0;
-      for (int k = 0; k < 16; ++k)
-        product +=
-            static_cast<double>(unpack<type>(of.a[half][k])) * static_cast<double>(unpack<type>(of.b[n][k]));
+      for (int k = 0; k < 16; ++k) product += a[half][k] * b[k];
       sum = static_cast<float>(static_cast<double>(sum) + product);
     }
+  }
 }
 
 // `read` gives the operands as they are when it is called. They have to stay until the product is waited for;

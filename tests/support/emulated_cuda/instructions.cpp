@@ -3,6 +3,7 @@
 #include "ops/common/cuda/instructions.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "kformer/core/scalar.hpp"
@@ -85,35 +86,45 @@ void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, 
   };
   const Registers* of = Block::current().exchange(Registers{{a[0], a[1], a[2], a[3]}, {b0, b1}});
   const auto half = [](std::uint32_t both, int k) {
-    return unpack<type>(static_cast<std::uint16_t>(both >> 16 * (k % 2)));
+    return static_cast<double>(unpack<type>(static_cast<std::uint16_t>(both >> 16 * (k % 2))));
   };
   // Row r and column k of a stand in register (r/8) + 2(k/8) of lane 4(r mod 8) + (k mod 8)/2; row k and column
   // n of b in register k/8 of lane 4n + (k mod 8)/2; registers of c are rows lane/4 and lane/4 + 8, two columns
   // each.
+  double row[2][16], column[2][16];
+  const int first_row = lane() / 4, first_column = 2 * (lane() % 4);
+  for (int k = 0; k < 16; ++k)
+    for (int i = 0; i < 2; ++i) {
+      row[i][k] = half(of[4 * first_row + k % 8 / 2].a[i + 2 * (k / 8)], k);
+      column[i][k] = half(of[4 * (first_column + i) + k % 8 / 2].b[k / 8], k);
+    }
   for (int i = 0; i < 4; ++i) {
-    const int row = lane() / 4 + 8 * (i / 2), column = 2 * (lane() % 4) + i % 2;
     double sum = 0;
-    for (int k = 0; k < 16; ++k)
-      sum += static_cast<double>(half(of[4 * (row % 8) + k % 8 / 2].a[row / 8 + 2 * (k / 8)], k)) *
-             static_cast<double>(half(of[4 * column + k % 8 / 2].b[k / 8], k));
+    for (int k = 0; k < 16; ++k) sum += row[i / 2][k] * column[i % 2][k];
     c[i] = static_cast<float>(sum + static_cast<double>(c[i]));
   }
 }
 
 namespace {
 
+double power_of_two(int exponent) {
+  return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
+}
+
 // The sum of float and products as tensor cores add, at their worst: each term loses what is below 24 digits of the largest,
 // and the sum what a float does not hold (Fasi, Higham, Mikaitis, Pranesh, PeerJ Computer Science 7:e330, 2021).
 float cut_sum(const double (&term)[9]) {
   double largest = 0, sum = 0;
   for (const double x : term) {
-    largest = std::fmax(largest, std::fabs(x));
+    largest = std::max(largest, std::fabs(x));
     sum += x;
   }
   if (!std::isfinite(sum) || largest == 0) return static_cast<float>(sum);
-  const double unit = std::ldexp(1.0, std::max(std::ilogb(largest) - 23, -149));
-  sum = 0;
-  for (const double x : term) sum += std::trunc(x / unit) * unit;
+  const int exponent = std::max(std::ilogb(largest) - 23, -149);
+  const double per_unit = power_of_two(-exponent);
+  std::int64_t units = 0;  // terms have at most 24 digits before the point, or are smaller than any float
+  for (const double x : term) units += static_cast<std::int64_t>(x * per_unit);
+  sum = static_cast<double>(units) * power_of_two(exponent);
   const float near = static_cast<float>(sum);
   return std::fabs(static_cast<double>(near)) > std::fabs(sum) ? std::nextafter(near, 0.0f) : near;
 }
@@ -128,12 +139,16 @@ void multiply_add_tf32(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t
   const auto value = [](std::uint32_t bits) { return static_cast<double>(bits_as_float(bits & 0xffffe000u)); };
   // Row r and column k of a stand in register r/8 + 2(k/4) of lane 4(r mod 8) + k mod 4; row k and column n of b in register
   // k/4 of lane 4n + k mod 4; c as above.
+  double row[2][8], column[2][8];
+  const int first_row = lane() / 4, first_column = 2 * (lane() % 4);
+  for (int k = 0; k < 8; ++k)
+    for (int i = 0; i < 2; ++i) {
+      row[i][k] = value(of[4 * first_row + k % 4].a[i + 2 * (k / 4)]);
+      column[i][k] = value(of[4 * (first_column + i) + k % 4].b[k / 4]);
+    }
   for (int i = 0; i < 4; ++i) {
-    const int row = lane() / 4 + 8 * (i / 2), column = 2 * (lane() % 4) + i % 2;
     double term[9];
-    for (int k = 0; k < 8; ++k)
-      term[k] =
-          value(of[4 * (row % 8) + k % 4].a[row / 8 + 2 * (k / 4)]) * value(of[4 * column + k % 4].b[k / 4]);
+    for (int k = 0; k < 8; ++k) term[k] = row[i / 2][k] * column[i % 2][k];
     term[8] = static_cast<double>(c[i]);
     c[i] = cut_sum(term);
   }
