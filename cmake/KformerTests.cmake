@@ -196,8 +196,12 @@ function(kformer_add_first_contact)
     add_executable(kformer_first_contact ${sources} $<TARGET_OBJECTS:kformer_emulated_kernels>)
     kformer_without_kokkos(kformer_first_contact)
   endif()
-  add_test(NAME cuda/first_contact_program COMMAND ${program})
-  set_tests_properties(cuda/first_contact_program PROPERTIES LABELS "unit;full" TIMEOUT ${Kformer_TEST_TIMEOUT} ${Kformer_TEST_SKIPPED})
+  # The other cases take a minute on emulated blocks, whose kernels have suites of their own.
+  add_test(NAME cuda/first_contact_program COMMAND ${program} --first)
+  add_test(NAME cuda/first_contact_program.all COMMAND ${program} --no-times)
+  set_tests_properties(cuda/first_contact_program cuda/first_contact_program.all
+                       PROPERTIES LABELS "unit;full" TIMEOUT ${Kformer_TEST_TIMEOUT} ${Kformer_TEST_SKIPPED})
+  set_tests_properties(cuda/first_contact_program.all PROPERTIES LABELS "unit;full;more")
 endfunction()
 
 # kformer_add_emulated_tests(<component>/<name>...): CUDA kernels on emulated blocks, see src/emulated_cuda/emulation.hpp, and the
