@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <Kokkos_Macros.hpp>
 #include <cstdint>
 
 namespace kformer {
@@ -18,6 +19,8 @@ struct ArraySlice {
 };
 
 /// The first of `whole` rows or columns that rank r of n has, where all have about as many: ⌊whole r / n⌋.
-constexpr std::int64_t slice_begin(std::int64_t whole, int rank, int ranks) { return whole * rank / ranks; }
+KOKKOS_FUNCTION constexpr std::int64_t slice_begin(std::int64_t whole, int rank, int ranks) {
+  return whole * rank / ranks;
+}
 
 }  // namespace kformer
