@@ -63,6 +63,9 @@ class EmbeddingSums {
   float m_sum[numbers] = {};
 };
 
+// Occupancy of EmbeddingBackwardKernel: registers limit it: a thread keeps the sums of its columns and has four loads of
+// 16 bytes in flight, 1024 threads of a multiprocessor 64 KB. Its share of the memory bandwidth (H200: 4.8 TB/s for
+// 132) is 36 KB per microsecond, and a latency is shorter.
 template <class T>
 struct EmbeddingBackwardKernel {
   static constexpr int threads = embedding_threads, blocks_per_multiprocessor = 8;
