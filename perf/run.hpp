@@ -121,7 +121,7 @@ Array<DataType> random_array(const Space& exec, std::uint64_t seed, const char* 
 /// `count` times the same number.
 template <class T>
 Array<T*> constant_array(T value, const char* label, std::int64_t count) {
-  const Array<T*> array(label, count);
+  const Array<T*> array(std::string(label), count);
   const auto host = Kokkos::create_mirror_view(array);
   std::fill_n(host.data(), count, value);
   Kokkos::deep_copy(array, host);

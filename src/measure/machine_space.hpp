@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
+#include <string>
 #include <type_traits>
 
 #include "kformer/core/kernel_list.hpp"
@@ -108,7 +109,7 @@ template <class Exec>
 class Bandwidths {
  public:
   Bandwidths(std::int64_t doubles, const SamplingPlan& plan)
-      : m_plan(plan), m_from(from_label, doubles), m_to(to_label, doubles) {}
+      : m_plan(plan), m_from(std::string(from_label), doubles), m_to(std::string(to_label), doubles) {}
 
   double copies() const {
     return of_launches(2, [this] { copy(m_exec, m_from, m_to); });

@@ -51,7 +51,7 @@ using Rows3 = Kokkos::View<float***, Kokkos::LayoutRight, Exec::memory_space>;
 template <class T>
 Heads<T> random_heads(const char* name, std::int64_t batch, std::int64_t length, std::int64_t heads,
                       std::int64_t features, std::uint64_t seed) {
-  const Heads<T> x(name, batch, length, heads, features);
+  const Heads<T> x(std::string(name), batch, length, heads, features);
   T* const data = x.data();
   Kokkos::parallel_for(
       "kformer::Testing::random_heads", Kokkos::RangePolicy<Exec>(0, x.size()), KOKKOS_LAMBDA(std::size_t i) {
