@@ -13,7 +13,7 @@ namespace kformer::Impl::cuda {
 using host::EmbeddingBackwardArguments;
 
 inline constexpr int embedding_threads = 128;
-/// Each class has blocks of threads that read all ids. More classes find more rows at once.
+/// Each class has blocks of threads that read all ids. More classes find more rows at once. A power of two.
 inline constexpr std::int64_t embedding_classes = 512;
 
 /// Columns of a block of threads: 16 bytes of dy per thread.

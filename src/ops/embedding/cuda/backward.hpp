@@ -80,7 +80,7 @@ struct EmbeddingBackwardKernel {
   EmbeddingBackwardArguments a;
 
   KFORMER_DEVICE void operator()() const {
-    EmbeddingSums<T> sums(a, block_index() / a.classes * threads + thread_index());
+    EmbeddingSums<T> sums(a, block_index() / static_cast<int>(a.classes) * threads + thread_index());
     for (std::int64_t first = 0; first < a.rows; first += pass_rows) {
       const int found = find_rows(first);
       for (int begin = 0; begin < found; begin += group) add_rows(first, begin, found, sums);
@@ -93,10 +93,11 @@ struct EmbeddingBackwardKernel {
     return shared_begin() + 4 * static_cast<SharedAddress>(2 * set_words + i);
   }
 
+  /// Of ids and blocks the lowest bits are the class, which costs no division.
   KFORMER_DEVICE bool is_mine(std::int64_t row) const {
     if (row >= a.rows) return false;
     const std::int32_t id = a.ids[row];
-    return id >= 0 && id < a.vocabulary && id % a.classes == block_index() % a.classes;
+    return id >= 0 && id < a.vocabulary && ((id ^ block_index()) & (static_cast<int>(a.classes) - 1)) == 0;
   }
 
   /// Lists the rows of the class in a pass, in order, as distances from `first`. \return how many there are
