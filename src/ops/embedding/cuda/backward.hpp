@@ -105,9 +105,13 @@ struct EmbeddingBackwardKernel {
     const int lane = thread_index() % 32, warp = thread_index() / 32;
     const SharedAddress set =
         shared_begin() + static_cast<SharedAddress>(first / pass_rows % 2 * (4 * set_words));
+    bool mine[rounds];  // loaded before the first vote
+    KFORMER_DEVICE_UNROLL
+    for (int round = 0; round < rounds; ++round)
+      mine[round] = is_mine(first + round * threads + thread_index());
     KFORMER_DEVICE_UNROLL
     for (int round = 0; round < rounds; ++round) {
-      const std::uint32_t lanes = lanes_of_warp(is_mine(first + round * threads + thread_index()));
+      const std::uint32_t lanes = lanes_of_warp(mine[round]);
       if (lane == 0) store_shared(set + 4 * static_cast<SharedAddress>(round * warps + warp), lanes);
     }
     block_barrier();  // behind it nobody reads the list of the pass before
