@@ -32,18 +32,20 @@ std::vector<ReportColumn> labels() {
           {"context", "context"}};
 }
 
-// What does not matter for a purpose is empty.
+// What does not matter for a purpose is empty. No conditional expression stands in the list: nvcc 13.0 crashes on it.
 std::vector<ReportValue> point_of(const PlannedCase& c) {
   const MemoryCase& p = c.point;
-  const ReportValue none{""};
+  const auto where = [](bool matters, const ReportValue& value) { return matters ? value : ReportValue{""}; };
+  ReportValue available{"unknown"};
+  if (c.available) available = bytes_value(signed_bytes(*c.available));
   return {text_value(p.execution_space),
           text_value(name_of(p.purpose)),
-          c.available ? bytes_value(signed_bytes(*c.available)) : ReportValue{"unknown"},
+          available,
           text_value(name_of(p.dtype)),
           text_value(name_of(p.weights)),
-          trains(c) ? none : text_value(name_of(p.kv_cache)),
-          trains(c) ? none : count_value(p.prefill_chunk),
-          trains(c) ? text_value(name_of(p.recompute)) : none,
+          where(!trains(c), text_value(name_of(p.kv_cache))),
+          where(!trains(c), count_value(p.prefill_chunk)),
+          where(trains(c), text_value(name_of(p.recompute))),
           count_value(p.batch),
           count_value(p.context)};
 }
@@ -52,12 +54,12 @@ std::vector<ReportColumn> results() {
   std::vector<ReportColumn> columns;
   for (const auto& [heading, memory_class] : classes)
     columns.push_back({heading, std::string(to_string(memory_class)) + "_bytes"});
-  for (const ReportColumn& column :
-       {ReportColumn{"total", "predicted_bytes"}, ReportColumn{"left", "left_bytes"},
-        ReportColumn{"fits", "fits"}, ReportColumn{"max ctx", "largest_context"},
-        ReportColumn{"max b", "largest_batch"}})
-    columns.push_back(column);
-  columns.push_back({"", "recompute_share"});
+  columns.insert(columns.end(), {{"total", "predicted_bytes"},
+                                 {"left", "left_bytes"},
+                                 {"fits", "fits"},
+                                 {"max ctx", "largest_context"},
+                                 {"max b", "largest_batch"},
+                                 {"", "recompute_share"}});
   return columns;
 }
 
