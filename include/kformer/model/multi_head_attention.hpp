@@ -62,6 +62,10 @@ struct MultiHeadAttentionViews {
 };
 
 namespace Impl {
+/// Complete where attention_functors.hpp is included.
+template <class F>
+struct AttentionFunctorsHeader;
+
 /// What was passed as `MultiHeadAttentionViews`.
 template <Role matrix, Role vector, class Views>
 struct PassedMultiHeadAttentionViews {
@@ -269,12 +273,10 @@ class MultiHeadAttention {
   using Statistics = Kokkos::View<C***, Kokkos::LayoutRight, memory_space, Unmanaged>;
   using Bytes = BlockVector<memory_space, std::byte>;
 
-  // Whether the functions for functors are declared.
+  // Whether the functions for functors are declared. A call of one in place of the type would not do: nvcc 13.0 looks it
+  // up here, where it may not be declared yet.
   template <class F>
-  static constexpr bool takes_functor = requires(const Exec& exec, const Heads& heads, const Statistics& lse,
-                                                 const F& functor, const AttentionOptions& options) {
-    attention_forward(exec, heads, heads, heads, heads, lse, functor, options);
-  };
+  static constexpr bool takes_functor = requires { sizeof(Impl::AttentionFunctorsHeader<F>); };
   template <class F>
   static consteval void require_functors_header() {
     static_assert(takes_functor<F>, "kformer: include kformer/ops/attention_functors.hpp to pass a functor");

@@ -265,6 +265,10 @@ void run_with_functor(const Exec& exec, const Problem& problem, const Workspace&
   kernel.run(exec, problem, workspace);
 }
 
+/// Says to MultiHeadAttention that this header is included.
+template <class F>
+struct AttentionFunctorsHeader {};
+
 }  // namespace Impl
 
 /// `attention_forward` where `functor` hides pairs, changes scores, or both. What it hides is hidden, NaN
