@@ -220,9 +220,10 @@ void multiply_registers(float (&c)[columns / 8][4], const std::uint32_t (&a)[4],
   });
 }
 
-#define KFORMER_PRODUCTS_OF(type, columns)                                                                    \
-  template void multiply_shared<type, columns>(float(&)[columns / 8][4], std::uint64_t, std::uint64_t, bool); \
-  template void multiply_registers<type, columns>(float(&)[columns / 8][4], const std::uint32_t(&)[4],        \
+#define KFORMER_PRODUCTS_OF(type, columns)                                                               \
+  template void multiply_shared<type, columns>(float(&)[(columns) / 8][4], std::uint64_t, std::uint64_t, \
+                                               bool);                                                    \
+  template void multiply_registers<type, columns>(float(&)[(columns) / 8][4], const std::uint32_t(&)[4], \
                                                   std::uint64_t);
 #define KFORMER_PRODUCTS(columns)          \
   KFORMER_PRODUCTS_OF(Half::bf16, columns) \

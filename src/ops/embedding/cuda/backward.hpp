@@ -18,10 +18,10 @@ class EmbeddingSums {
   static constexpr int numbers = per_chunk<T>;
 
   KFORMER_DEVICE EmbeddingSums(const EmbeddingBackwardArguments& arguments, std::int64_t chunk)
-      : a(arguments), m_chunk(chunk), m_has_columns(chunk * numbers < a.hidden) {}
+      : m_arguments(arguments), m_chunk(chunk), m_has_columns(chunk * numbers < arguments.hidden) {}
 
   KFORMER_DEVICE Chunk load(std::int64_t row) const {
-    return m_has_columns ? load_row_chunk<T>(a.dy, row, m_chunk) : Chunk{};
+    return m_has_columns ? load_row_chunk<T>(m_arguments.dy, row, m_chunk) : Chunk{};
   }
   KFORMER_DEVICE void add(std::int64_t id, const Chunk& dy) {
     if (!m_has_columns) return;
@@ -44,7 +44,7 @@ class EmbeddingSums {
 
  private:
   KFORMER_DEVICE float* place() const {
-    return static_cast<float*>(a.dweight) + m_id * a.dweight_stride + m_chunk * numbers;
+    return static_cast<float*>(m_arguments.dweight) + m_id * m_arguments.dweight_stride + m_chunk * numbers;
   }
   KFORMER_DEVICE void read() {
     KFORMER_DEVICE_UNROLL
@@ -56,7 +56,7 @@ class EmbeddingSums {
     }
   }
 
-  const EmbeddingBackwardArguments& a;
+  const EmbeddingBackwardArguments& m_arguments;
   std::int64_t m_chunk;
   bool m_has_columns;
   std::int64_t m_id = -1;
