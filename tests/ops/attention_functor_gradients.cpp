@@ -57,7 +57,7 @@ BOOST_AUTO_TEST_SUITE(attention_functor_gradients)
 using Case = AttentionCase;
 
 Table table(const char* name, std::int64_t length, auto value) {
-  const Table t(name, static_cast<std::size_t>(length));
+  const Table t(std::string(name), static_cast<std::size_t>(length));
   const auto host = Kokkos::create_mirror_view(t);
   for (std::int64_t n = 0; n < length; ++n) host(n) = value(n);
   Kokkos::deep_copy(t, host);

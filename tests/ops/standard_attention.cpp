@@ -183,6 +183,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(backward_matches_the_oracle, T, Scalars) {
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
   judge_draws<T>([](Draw& draw) {
+    const std::array options{AttentionOptions{}, causal, window, both};
+    const std::array masks{Mask::none, Mask::full, Mask::per_batch, Mask::per_head, Mask::per_query};
     const std::int64_t kv_heads = draw.any(1, 3), keys = draw.any(1, 60);
     Case c{draw.any(1, 2),
            draw.one_in(3) ? keys : draw.any(1, 60),
@@ -191,8 +193,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
            kv_heads,
            draw.any(1, 40),
            draw.any(1, 40),
-           draw.one_of(std::array{AttentionOptions{}, causal, window, both}),
-           draw.one_of(std::array{Mask::none, Mask::full, Mask::per_batch, Mask::per_head, Mask::per_query}),
+           draw.one_of(options),
+           draw.one_of(masks),
            draw.spread()};
     Tensors<T> t(c, draw.seed());
     check_forward(t);
