@@ -94,6 +94,14 @@ class Array {
   std::vector<std::byte> m_bytes;
 };
 
+/// `f.operator()<T>()` for the storage types of most kernels.
+template <class F>
+void with_types(F f) {
+  f.template operator()<float>();
+  f.template operator()<bf16>();
+  f.template operator()<f16>();
+}
+
 /// The first that is not empty, or nothing.
 inline std::string first_of(std::initializer_list<std::string> reasons) {
   for (const std::string& why : reasons)

@@ -45,13 +45,10 @@ void check_product(Report& report, std::int64_t rows, std::int64_t in, std::int6
 
 void check_linear(Report& report) {
   // Parts of the rows of W that share a block of threads, and rounds of its threads that are not full.
-  const auto all = [&]<class T>() {
+  with_types([&]<class T>() {
     for (std::int64_t rows = 1; rows <= cuda::linear_dot_rows; ++rows) check_product<T>(report, rows, 4168, 23);
     check_product<T>(report, 1, 16, 3);
-  };
-  all.template operator()<float>();
-  all.template operator()<bf16>();
-  all.template operator()<f16>();
+  });
 }
 
 }  // namespace kformer::FirstContact

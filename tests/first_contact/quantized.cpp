@@ -115,16 +115,13 @@ void check_product(Report& report, QuantizedFormat format, Activations activatio
 void check_quantized(Report& report) {
   // A long row, in more passes than the ring of copies has places, and parts of whatever is shared: rows and columns of
   // a block of threads, words, and blocks of weights.
-  const auto all = [&]<class T>() {
+  with_types([&]<class T>() {
     for (const QuantizedFormat format : quantized_formats)
       for (const Shape& s : {Shape{1, 20001, 3}, Shape{6, 1091, 11}}) {
         check_product<T>(report, format, Activations::full, s);
         if (has_integer_codes(format)) check_product<T>(report, format, Activations::int8, s);
       }
-  };
-  all.template operator()<float>();
-  all.template operator()<bf16>();
-  all.template operator()<f16>();
+  });
 }
 
 }  // namespace kformer::FirstContact

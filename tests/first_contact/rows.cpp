@@ -19,14 +19,6 @@ namespace cuda = Impl::cuda;
 namespace ref = Impl::reference;
 using Impl::host::InputRows, Impl::host::OutputRows;
 
-/// `f.operator()<T>()` for the storage types of these kernels.
-template <class F>
-void with_types(F f) {
-  f.template operator()<float>();
-  f.template operator()<bf16>();
-  f.template operator()<f16>();
-}
-
 template <class T>
 std::string rows_of(std::int64_t rows, std::int64_t row) {
   return std::string(to_string(dtype_of<T>)) + ' ' + std::to_string(rows) + " x " + std::to_string(row);
