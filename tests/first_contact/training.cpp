@@ -63,9 +63,7 @@ void check_losses(Report& report, const CrossEntropyOptions& options, const std:
 /// `f.operator()<T>()` for all storage types.
 template <class F>
 void with_all_types(F f) {
-  f.template operator()<float>();
-  f.template operator()<bf16>();
-  f.template operator()<f16>();
+  with_types(f);
   f.template operator()<double>();
 }
 
@@ -202,14 +200,11 @@ void check_norm(Report& report) {
 }  // namespace
 
 void check_cross_entropy(Report& report) {
-  const auto all = [&]<class T>() {
+  with_types([&]<class T>() {
     check_losses<T>(report, {}, "");
     check_losses<T>(report, {.label_smoothing = 0.25, .z_loss = 1e-2, .softcap = 30},
                     " smoothing, z-loss, soft cap");
-  };
-  all.template operator()<float>();
-  all.template operator()<bf16>();
-  all.template operator()<f16>();
+  });
 }
 
 void check_adamw(Report& report) {
