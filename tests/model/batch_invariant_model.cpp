@@ -135,6 +135,29 @@ DecoderOptions scoring(std::size_t batch, std::int64_t chunk, const WeightFormat
           .batch_invariant = true};
 }
 
+/// Texts in a batch, by chunks of tokens, from a cache.
+struct Scoring {
+  std::size_t batch;
+  std::int64_t chunk;
+  KvCacheKind kind;
+};
+
+std::vector<Scoring> every_scoring() {
+  std::vector<Scoring> all;
+  for (const std::size_t batch : {1, 3, 8})
+    for (const std::int64_t chunk : {1, 64, 70})
+      for (const KvCacheKind kind : {KvCacheKind::contiguous, KvCacheKind::paged})
+        all.push_back({batch, chunk, kind});
+  return all;
+}
+
+/// For what reaches neither the batch nor the cache.
+const std::vector<Scoring> some_scorings{{1, 1, KvCacheKind::contiguous},
+                                         {1, 70, KvCacheKind::paged},
+                                         {3, 64, KvCacheKind::paged},
+                                         {8, 1, KvCacheKind::contiguous},
+                                         {8, 70, KvCacheKind::contiguous}};
+
 void check_bits(const std::vector<double>& found, std::size_t at, const std::vector<double>& expected,
                 const std::string& what) {
   std::int64_t different = 0;
@@ -148,6 +171,7 @@ void check_bits(const std::vector<double>& found, std::size_t at, const std::vec
 BOOST_AUTO_TEST_SUITE(batch_invariant_model)
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(training_and_generation_have_the_same_bits, T, Scalars) {
+  std::vector<Scoring> scorings = every_scoring();
   for (const LlamaConfig& config : configurations()) {
     const ModelInputs weights = ModelInputs::random(config, {8, length}).template rounded<T>();
     const auto text = [&](std::size_t s) { return text_of(weights, s); };
@@ -178,19 +202,18 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(training_and_generation_have_the_same_bits, T, Sca
     found.insert(found.begin(), 0);
     check_bits(found, 13, expected, "a packed document");
 
-    for (const std::size_t batch : {1, 3, 8})
-      for (const std::int64_t chunk : {1, 64, 70})
-        for (const KvCacheKind kind : {KvCacheKind::contiguous, KvCacheKind::paged}) {
-          Prompts texts(batch);
-          for (std::size_t s = 0; s < batch; ++s) texts[s] = text(s % 7 + 1);
-          texts[batch / 2] = chosen;
-          Decoding<T> run(weights, scoring(batch, chunk),
-                          {.kind = kind, .batch = std::ssize(texts), .page_tokens = 7});
-          const auto sequences = scored(run, texts, chunk, batch == 3);
-          check_bits(sequences[batch / 2].log_probabilities, 0, expected,
-                     "a batch of " + std::to_string(batch) + " in generation, chunks of " +
-                         std::to_string(chunk) + ", " + std::string(name_of(kind)));
-        }
+    for (const auto& [batch, chunk, kind] : scorings) {
+      Prompts texts(batch);
+      for (std::size_t s = 0; s < batch; ++s) texts[s] = text(s % 7 + 1);
+      texts[batch / 2] = chosen;
+      Decoding<T> run(weights, scoring(batch, chunk),
+                      {.kind = kind, .batch = std::ssize(texts), .page_tokens = 7});
+      const auto sequences = scored(run, texts, chunk, batch == 3);
+      check_bits(sequences[batch / 2].log_probabilities, 0, expected,
+                 "a batch of " + std::to_string(batch) + " in generation, chunks of " + std::to_string(chunk) +
+                     ", " + std::string(name_of(kind)));
+    }
+    scorings = some_scorings;
   }
 }
 
@@ -379,13 +402,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(adapters_of_quantised_weights, T, Scalars) {
     found.insert(found.begin(), 0);
     check(found, 13, expected, "a packed document");
 
-    // The format does not reach the cache: one kind each.
-    for (const auto& [batch, chunk, kind] :
-         {std::tuple<std::size_t, std::int64_t, KvCacheKind>{1, 1, KvCacheKind::contiguous},
-          {1, 70, KvCacheKind::paged},
-          {3, 64, KvCacheKind::paged},
-          {8, 1, KvCacheKind::contiguous},
-          {8, 70, KvCacheKind::contiguous}}) {
+    for (const auto& [batch, chunk, kind] : some_scorings) {
       const auto sequences = scored(*alone, scoring(batch, chunk),
                                     {.kind = kind, .batch = static_cast<std::int64_t>(batch), .page_tokens = 7},
                                     texts_of(batch, batch / 2), chunk, batch == 3);
