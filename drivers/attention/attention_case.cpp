@@ -122,7 +122,8 @@ void AttentionSweep::check(const AttentionCase& p, const measure::HostArrays& re
   of_lse.backward = false;
   const std::string host = reference_space(p.execution_space), kernels = reference_kernels(result.kernels);
   std::vector<MakeRun> makers{maker(host, in_double), maker(host, of_lse), maker(host, textbook)};
-  if (with_own_sums(kernels, result.kernels) != kernels) makers.push_back(maker(host, same_in_double));
+  if (what.has_shared_gradients() || with_own_sums(kernels, result.kernels) != kernels)
+    makers.push_back(maker(host, same_in_double));
   // The case, both runs of the limits, the reference, and a tensor of limits.
   constexpr std::size_t copies = 5;
   if (what.backward) makers.push_back(maker(host, off));
@@ -153,9 +154,15 @@ void AttentionSweep::check(const AttentionCase& p, const measure::HostArrays& re
   result.check_kernels = reference->kernels;
   if (!independent(result)) return;
   record_errors(results, reference->arrays, result);
-  if (!m_deck.check.fail) {
-    result.status = CaseStatus::ok;
-    return;
+  if (!m_deck.check.fail) return not_judged(result);
+  if (what.has_shared_gradients()) {
+    const auto shared = run(same_in_double, kernels);
+    if (!shared) return interrupted(result);
+    result.message = disagreement(shared->arrays, reference->arrays);
+    if (!result.message.empty()) {
+      result.status = CaseStatus::failed_check;
+      return;
+    }
   }
   const DType dtype = what.shape.dtype;
   const auto stored = [=](const std::string& name) {

@@ -38,6 +38,9 @@ struct AttentionTask {
     const auto found = tensors->find(name);
     return found == tensors->end() ? nullptr : &found->second;
   }
+
+  /// Whether there are gradients that all kernels but the reference leave to the same functions.
+  bool has_shared_gradients() const { return backward && (tensor("bias") || tensor("sinks")); }
 };
 
 /// The reason why standard attention cannot run the task, one sentence; empty if it can.

@@ -149,6 +149,8 @@ bool independent(Measurement& result, const std::string& before) {
   return false;
 }
 
+void not_judged(Measurement& result) { result.message = "errors recorded but not judged: check.fail is false"; }
+
 bool has_independent_limits(Measurement& result, const std::string& naive, const std::string& before) {
   const std::string shared = shared_kernels(before + " " + result.kernels, naive);
   if (shared.empty()) return true;

@@ -63,6 +63,9 @@ void interrupted(Measurement& result);
 /// \param before "function:kernel ...", what the case ran before it was measured
 bool independent(Measurement& result, const std::string& before = {});
 
+/// For a case whose errors were recorded and that nobody wants judged: it stays unchecked, and the message says so.
+void not_judged(Measurement& result);
+
 /// Whether the naive computation, which sets the limits, ran none of `result.kernels`; otherwise the message
 /// names them.
 /// \param naive  "function:kernel ...", what it ran

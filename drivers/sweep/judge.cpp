@@ -49,10 +49,12 @@ measure::HostArray judged_part(measure::HostArray array) {
   if (array.values.size() <= all_judged) return array;
   const std::size_t cols = array.shape.back(), rows = array.values.size() / cols;
   measure::HostArray part;
-  for (std::size_t row = 0; row < rows; row += judged_rows) {
+  const auto add = [&](std::size_t row) {
     const auto first = array.values.begin() + static_cast<std::ptrdiff_t>(row * cols);
     part.values.insert(part.values.end(), first, first + static_cast<std::ptrdiff_t>(cols));
-  }
+  };
+  for (std::size_t row = 0; row + 1 < rows; row += judged_rows) add(row);
+  add(rows - 1);
   part.shape = {part.values.size() / cols, cols};
   return part;
 }

@@ -10,7 +10,7 @@
 
 namespace kformer::drivers {
 
-/// How many elements of a tensor are judged: all, or if there are more than 2^20, those of every 31st row.
+/// How many elements of a tensor are judged: all, or if there are more than 2^20, those of every 31st row and of the last.
 /// 31 is prime, and tile sizes of kernels are powers of two: so the rows cover every place in a tile.
 std::size_t judged_elements(std::size_t elements);
 

@@ -6,13 +6,12 @@
 namespace kformer::drivers {
 
 measure::CaseLimits LimitSamples::now(const std::string& space, DType dtype, double bytes) {
-  using Clock = std::chrono::steady_clock;
   const int size = bytes > 1 ? std::ilogb(bytes) : 0;
   const auto found = m_last.find({space, dtype, size});
-  if (found != m_last.end() && Clock::now() - found->second.at < std::chrono::seconds(1))
+  if (found != m_last.end() && m_now() - found->second.at < std::chrono::seconds(1))
     return found->second.limits;
-  const measure::CaseLimits limits = measure::case_limits(space, dtype, std::ldexp(1.0, size));
-  m_last[{space, dtype, size}] = {Clock::now(), limits};
+  const measure::CaseLimits limits = m_sample(space, dtype, std::ldexp(1.0, size));
+  m_last[{space, dtype, size}] = {m_now(), limits};
   return limits;
 }
 

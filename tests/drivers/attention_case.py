@@ -12,8 +12,7 @@ class AttentionTest(driver_case.DriverTest):
     SMOKE_DECK = driver_case.SMOKE / "attention.toml"
     FEW = ("profile.machine_limits=false", "sweep.dtype=f32", "sweep.seq_len=33", "sweep.window=0", "sweep.q_len=0",
            "sweep.exclude=[]", "sweep.impl=flash", "sweep.direction=forward")
-    # Cases that take milliseconds; they come from the test. Not judged: of so few numbers the largest error is
-    # unsteady. The limits of the machine would take longer than all else.
+    # Cases that take milliseconds; they come from the test. The limits of the machine would take longer than all else.
     SMALL = """schema = 1
 kind = "attention_compare"
 [timing]
@@ -21,8 +20,6 @@ repeats = 2
 min_time_s = 0.0
 [profile]
 machine_limits = false
-[check]
-fail = false
 [sweep]
 num_attention_heads = 4
 num_key_value_heads = 2

@@ -231,7 +231,7 @@ seq_len = 16777216
 
     def check_judged(self, sweep, cases, *options, **environment):
         self.deck(f'execution_space = "default"\n{sweep}')
-        self.run_driver("deck.toml", "--set", "check.fail=true", "--set", "output.overwrite=true", *options, **environment)
+        self.run_driver("deck.toml", "--set", "output.overwrite=true", *options, **environment)
         with h5py.File(self.folder / "deck.h5") as file:
             self.assertEqual(words(file["cases/status"]), ["ok"] * cases, texts(file["cases/message"]))
             self.check_independence(file["cases"], cases)
@@ -257,9 +257,17 @@ seq_len = 16777216
     def test_what_only_flash_attention_does_is_judged(self):
         self.deck('impl = "flash"\nexecution_space = "default"\nseq_len = 40\n[attention]\nsoftcap = 2.0\n')
         for forced in ["", "attention_backward:reference"]:
-            self.run_driver("deck.toml", "--set", "check.fail=true", "--set", "output.overwrite=true", KFORMER_KERNEL=forced)
+            self.run_driver("deck.toml", "--set", "output.overwrite=true", KFORMER_KERNEL=forced)
             with h5py.File(self.folder / "deck.h5") as file:
                 self.assertEqual(words(file["cases/status"]), ["ok"] * 2, texts(file["cases/message"]))
+
+    def test_errors_that_are_only_recorded_are_not_judged(self):
+        self.deck('seq_len = 8\nexecution_space = "default"\n')
+        self.run_driver("deck.toml", "--set", "check.fail=false")
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(set(words(file["cases/status"])), {"unchecked"})
+            self.assertEqual(set(texts(file["cases/message"])), {"errors recorded but not judged: check.fail is false"})
+            self.assertTrue(np.isfinite(file["cases/max_abs_err"][()]).all())
 
     def test_a_long_case_is_not_checked(self):
         self.deck('seq_len = 8\nexecution_space = "default"\n')

@@ -272,6 +272,12 @@ execution_space = "default"
         printed = tomllib.loads(self.run_driver(quickstart, "--print-deck").stdout)
         self.assertEqual(printed["check"]["reference"], "f64")
         self.assertGreaterEqual(printed["check"]["max_seq_len"], max(printed["sweep"]["seq_len"]))
+        small = {"sweep.seq_len": 40, "sweep.exclude": "[]", "timing.repeats": 1, "profile.machine_limits": "false",
+                 "model.hidden_size": 128, "model.num_attention_heads": 2, "model.num_key_value_heads": 1,
+                 "model.intermediate_size": 256}
+        self.run_driver(quickstart, "-o", "small.h5", *(f"--set={key}={value}" for key, value in small.items()))
+        with h5py.File(self.folder / "small.h5") as file:
+            self.assertEqual(words(file["cases/status"]), ["ok"] * 8, texts(file["cases/message"]))
 
     def test_the_memory_of_the_check_is_forecast(self):
         self.deck("""impl = "flash"

@@ -53,6 +53,29 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(no_kernel_is_rejected, T, Scalars) {
   });
 }
 
+// Of a BLAS, acceptance.hpp knows nothing: one that refused everything would never be tested.
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_blas_takes_what_it_can, T, Scalars) {
+  for (const Rows rows : both_rows) {
+    const auto check = [rows](const auto& problem, const auto&, const auto&) {
+      using Problem = std::remove_cvref_t<decltype(problem)>;
+      for (const auto& kernel : kernels<Problem, Exec>()) {
+        const std::string name = kernel.name, refusal = kernel.reject(problem);
+        // Threads may be more than a build of OpenBLAS can bear, which Serial does not have.
+        const bool of_threads =
+            std::string_view(Exec::name()) != "Serial" && refusal.find("OpenBLAS") != refusal.npos;
+        if (name == "host_blas")
+          BOOST_TEST((refusal.empty() || of_threads), Problem::function << ": " << refusal);
+        if (name == "kokkos_blas" && rows == Rows::packed && sizeof(T) > 2)
+          BOOST_TEST(refusal.empty(), Problem::function << ": " << refusal);
+      }
+    };
+    const auto tensors = [&] { return Tensors<T>({70, 33, 30}, rows); };
+    test_forward(tensors(), Added::nothing, 1.0, check);
+    test_backward_input(tensors(), 1.0, check);
+    test_backward_weight(tensors(), 1.0, check);
+  }
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(rows_of_the_residual_have_a_distance_of_their_own, T, Scalars) {
   for (const Shape shape : {Shape{33, 70, 45}, Shape{3, 5, 7}, Shape{4, 9, 6, 3}})
     for (const Rows rows : both_rows) {
