@@ -42,7 +42,7 @@ class Decks(AttentionTest):
         self.assertEqual(self.files(), ["deck.toml"])
 
     def test_unknown_keys_are_refused_with_their_place(self):
-        self.assert_refused("seqlen = 4\n", "deck.toml:14:1: error: unknown key 'seqlen' in [sweep]")
+        self.assert_refused("seqlen = 4\n", "deck.toml:12:1: error: unknown key 'seqlen' in [sweep]")
         self.assert_refused("seq_len = 4\n", "unknown key 'soft_cap' in [attention]", "[attention]\nsoft_cap = 1.0\n")
         self.assert_refused("seq_len = 4\n", "unknown table [model]", "[model]\n")
 
