@@ -39,8 +39,8 @@ std::string describe(const std::string& space, const MachineLimits& limits);
 
 /// What a case on a space cannot exceed.
 struct CaseLimits {
-  /// FLOP/s of its storage type: multiply-adds, or `pair_rate_bf16` where that is faster; on devices,
-  /// for 16-bit types, the matrix product where it is faster, by the best kernel, whatever is forced.
+  /// FLOP/s of its storage type: multiply-adds, or `pair_rate_bf16` where that is faster; on devices
+  /// the matrix product where it is faster, by the best kernel, whatever is forced: of floats a sixth of that in bf16.
   double flop_rate = 0;
   /// byte/s of reads, updates or copies of as many bytes, whichever moves the most.
   double bandwidth = 0;

@@ -294,17 +294,31 @@ MachineLimits machine_limits_on() {
   return limits;
 }
 
+/// FLOP/s of the units for matrices of a device, by the library's product.
+template <class Exec>
+double matrix_unit_rate(const Exec& exec, DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return free_matmul_rate<Exec, double>(exec, brief);
+    case DType::bf16:
+      return free_matmul_rate<Exec, bf16>(exec, brief);
+    case DType::f16:
+      return free_matmul_rate<Exec, f16>(exec, brief);
+    // A product of floats is three of TF32, which have half of the rate of 16-bit types.
+    default:
+      return free_matmul_rate<Exec, bf16>(exec, brief) / 6;
+  }
+}
+
 /// FLOP/s that a kernel of this storage type cannot exceed.
 template <class Exec>
 double flop_rate_limit(const Exec& exec, DType dtype) {
-  if (dtype == DType::f64) return fma_rate<Exec, double>(exec, brief);
-  if (dtype == DType::f32) return fma_rate<Exec, float>(exec, brief);
-  if constexpr (Impl::is_host_space<Exec>)
-    return std::max(fma_rate<Exec, float>(exec, brief), dtype == DType::bf16 ? pair_rate(exec, brief) : 0);
+  const double fma =
+      dtype == DType::f64 ? fma_rate<Exec, double>(exec, brief) : fma_rate<Exec, float>(exec, brief);
+  if constexpr (!Impl::is_host_space<Exec>)
+    return std::max(fma, matrix_unit_rate(exec, dtype));
   else
-    return std::max(fma_rate<Exec, float>(exec, brief), dtype == DType::bf16
-                                                            ? free_matmul_rate<Exec, bf16>(exec, brief)
-                                                            : free_matmul_rate<Exec, f16>(exec, brief));
+    return dtype == DType::bf16 ? std::max(fma, pair_rate(exec, brief)) : fma;
 }
 
 /// Operations/s that a kernel cannot exceed whose products are of 8-bit activations: of bytes, or of floats where these
