@@ -98,6 +98,11 @@ BOOST_AUTO_TEST_CASE(a_completion_takes_the_place_of_a_field) {
   rewards.check(hostile);
   BOOST_TEST(rewards.score({hostile, "5"}).total == 0);
   BOOST_TEST(contents_of(file) == R"({"completion":"5","prompt":[{"content":"q","role":"user"}]})");
+  const PromptSample long_number{{1}, R"("q")", {{"answer", "100000000000000000001"}, {"digits", "1.50"}}};
+  Rewards others = shell("read -r line; printf '%s' \"$line\" > '" + file + R"('; echo '{"reward": 0}')");
+  BOOST_TEST(others.score({long_number, "5"}).total == 0);
+  BOOST_TEST(contents_of(file) ==
+             R"({"answer":100000000000000000001,"completion":"5","digits":1.50,"prompt":"q"})");
 }
 
 BOOST_AUTO_TEST_CASE(what_it_cannot_judge) {

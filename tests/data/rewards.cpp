@@ -143,7 +143,15 @@ BOOST_AUTO_TEST_CASE(numbers_in_texts) {
       {"2e-", "2e0"},
       {"2em", "2e0"},
       {"2e3rd", "3e0"},
-      {"1/2", "2e0"},
+      {"1/2", "none"},
+      {"-1 / 2.5", "none"},
+      {"(x + 1)/2", "none"},
+      {"1\u20442", "none"},
+      {"\\frac{1}{2}", "none"},
+      {"\\frac{1}{2} = 0.5", "5e-1"},
+      {"60 km/2 h", "2e0"},
+      {"and/2", "2e0"},
+      {"/2", "2e0"},
       {"\\boxed{42}", "42e0"},
       {"#### 72", "72e0"},
       {"1e99999999999999999999", "1e1000000000000000"},
@@ -177,7 +185,13 @@ BOOST_AUTO_TEST_CASE(arithmetic) {
   BOOST_TEST(reward_of(options, R"("1e400")", "1e401") == 0);
   BOOST_TEST(reward_of(options, R"("0.1")", "0.10000000000000000001") == 0);
   BOOST_TEST(reward_error(options, asked(R"("none")")) ==
-             "kformer::Rewards: the field \"answer\" of the prompt \"2+2=\" is 'none', which has no number");
+             "kformer::Rewards: the field \"answer\" of the prompt \"2+2=\" is 'none', which does not end with "
+             "a decimal "
+             "number");
+  // Of a fraction, the lower number is not the value.
+  BOOST_TEST(reward_of(options, "2", "It is 3/2.") == 0);
+  BOOST_TEST(reward_of(options, "2", "4/2 = 2") == 1);
+  BOOST_TEST(reward_error(options, asked(R"("1/2")")).ends_with("which does not end with a decimal number"));
 }
 
 BOOST_AUTO_TEST_CASE(regex) {
@@ -285,6 +299,10 @@ BOOST_AUTO_TEST_CASE(options_out_of_range_are_refused) {
              begin + "unit has the value 2, which its type does not name; choose one of: tokens, characters");
   BOOST_TEST(refused({.kind = RewardKind::regex, .pattern = "a(b"}) ==
              begin + "'a(b' is not a regular expression, at byte 3: missing closing parenthesis");
+  BOOST_TEST(refused({.kind = RewardKind::regex, .pattern = "a|\\Gb"}) ==
+             begin + "'a|\\Gb' has \\G, the start of a search; write ^ or \\A");
+  for (const char* pattern : {"\\\\G", "\\Q\\G\\E", "\\Q\\G", "G\\d"})
+    BOOST_CHECK_NO_THROW(Rewards({{.kind = RewardKind::regex, .pattern = pattern}}));
   BOOST_TEST(refused({.kind = RewardKind::regex, .pattern = "\\C"})
                  .starts_with(begin + "'\\C' is not a regular expression"));
   BOOST_TEST(refused({.kind = RewardKind::program}) == begin + "there is no command");

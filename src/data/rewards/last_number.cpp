@@ -16,11 +16,17 @@ class Scanner {
  public:
   explicit Scanner(std::string_view text) : m_text(text) {}
 
-  /// The next number, or nothing at the end.
-  std::optional<Decimal> next() {
+  /// Whether there is another number, at which it stops.
+  bool find_next() {
     while (m_at < m_text.size() && !begins_number()) ++m_at;
-    if (m_at == m_text.size()) return {};
-    return read();
+    return m_at < m_text.size();
+  }
+
+  /// Reads the number that was found; nothing if it is that below a fraction bar.
+  std::optional<Decimal> read_number() {
+    const bool of_fraction = follows_fraction_bar();
+    const Decimal number = read();
+    return of_fraction ? std::nullopt : std::optional(number);
   }
 
  private:
@@ -29,6 +35,22 @@ class Scanner {
   bool begins_number() const {
     if (is_digit(at(m_at))) return true;
     return at(m_at) == '.' && is_digit(at(m_at + 1)) && !(m_at > 0 && is_digit(m_text[m_at - 1]));
+  }
+
+  /// Whether the number at this place is the lower one of a fraction: 1/2, 1 / 2, (a + 1)/2, \frac{1}{2}.
+  bool follows_fraction_bar() const {
+    const auto without_spaces = [](std::string_view text) {
+      return text.substr(0, text.find_last_not_of(' ') + 1);
+    };
+    std::string_view before = m_text.substr(0, m_at);
+    if (before.ends_with("}{")) return true;
+    before = without_spaces(before);
+    for (const std::string_view bar : {"/", "\xE2\x81\x84"}) {
+      if (!before.ends_with(bar)) continue;
+      before = without_spaces(before.substr(0, before.size() - bar.size()));
+      return !before.empty() && (is_digit(before.back()) || before.back() == ')' || before.back() == '}');
+    }
+    return false;
   }
 
   Decimal read() {
@@ -106,7 +128,7 @@ class Scanner {
 std::optional<Decimal> last_number(std::string_view text) {
   Scanner scanner(text);
   std::optional<Decimal> last;
-  while (auto number = scanner.next()) last = std::move(number);
+  while (scanner.find_next()) last = scanner.read_number();
   return last;
 }
 

@@ -18,7 +18,7 @@ struct Decimal {
   bool operator==(const Decimal&) const = default;
 };
 
-/// The last number in a text, as `Rewards` defines it.
+/// The last number in a text, as `Rewards` defines it. A fraction is none.
 std::optional<Decimal> last_number(std::string_view text);
 
 }  // namespace kformer::Impl::data

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "io/utf8.hpp"
@@ -14,22 +15,28 @@ namespace {
 
 using nlohmann::json;
 
-json parsed(const std::string& name, const std::string& text) {
-  json value = json::parse(text, nullptr, false);
+/// A member of a prompt in one line. Numbers keep their spelling: a double may have fewer digits.
+std::string in_one_line(const std::string& name, const std::string& text) {
+  const json value = json::parse(text, nullptr, false);
   if (value.is_discarded())
     throw RewardError(
         fmt::format("kformer::Rewards: the field \"{}\" of a prompt is {:.80}, which is not JSON", name, text));
-  return value;
+  if (!value.is_number()) return value.dump();
+  const auto begin = text.find_first_not_of(" \t\r\n"), end = text.find_last_not_of(" \t\r\n") + 1;
+  return text.substr(begin, end - begin);
 }
 
 }  // namespace
 
 std::string program_question(const RewardInput& input) {
-  json line = json::object();
-  for (const auto& [name, value] : input.prompt.fields) line[name] = parsed(name, value);
-  line["prompt"] = parsed("prompt", input.prompt.prompt);
-  line["completion"] = repair_utf8(input.completion);
-  return line.dump();
+  std::map<std::string, std::string> members;
+  for (const auto& [name, value] : input.prompt.fields) members[name] = in_one_line(name, value);
+  members["prompt"] = in_one_line("prompt", input.prompt.prompt);
+  members["completion"] = json(repair_utf8(input.completion)).dump();
+  std::string line;
+  for (const auto& [name, value] : members)
+    line += (line.empty() ? "{" : ",") + json(name).dump() + ':' + value;
+  return line + '}';
 }
 
 std::optional<double> program_reward(const std::string& answer) {

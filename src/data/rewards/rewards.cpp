@@ -103,8 +103,9 @@ class ArithmeticJudge : public Judge {
   Decimal expected_number(const PromptSample& prompt) const {
     const std::string text = expected_text(prompt, m_field);
     if (auto number = last_number(text)) return *number;
-    refuse(fmt::format("the field \"{}\" of the prompt {:.80} is '{:.80}', which has no number", m_field,
-                       prompt.prompt, text));
+    refuse(fmt::format(
+        "the field \"{}\" of the prompt {:.80} is '{:.80}', which does not end with a decimal number", m_field,
+        prompt.prompt, text));
   }
 
   std::string m_field;

@@ -32,11 +32,22 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(text);
 }
 
+/// Whether a pattern asks where a search started, which each part of a search does anew.
+bool asks_for_the_start(std::string_view expression) {
+  for (std::size_t at = 0; (at = expression.find('\\', at)) + 1 < expression.size(); at += 2) {
+    if (expression[at + 1] == 'G') return true;
+    if (expression[at + 1] == 'Q') at = std::min(expression.find("\\E", at), expression.size() - 2);
+  }
+  return false;
+}
+
 bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
 }  // namespace
 
 Search Search::pattern(std::string_view expression, bool ignore_case) {
+  if (asks_for_the_start(expression))
+    throw NotSupported(fmt::format("'{}' has \\G, the start of a search; write ^ or \\A", expression));
   return {expression, PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | (ignore_case ? PCRE2_CASELESS : 0)};
 }
 
