@@ -34,7 +34,7 @@ std::string message_of(int code) {
 
 /// Whether a pattern asks where a search started, which each part of a search does anew.
 bool asks_for_the_start(std::string_view expression) {
-  for (std::size_t at = 0; (at = expression.find('\\', at)) + 1 < expression.size(); at += 2) {
+  for (auto at = expression.find('\\'); at < expression.size() - 1; at = expression.find('\\', at + 2)) {
     if (expression[at + 1] == 'G') return true;
     if (expression[at + 1] == 'Q') at = std::min(expression.find("\\E", at), expression.size() - 2);
   }
