@@ -119,7 +119,7 @@ std::optional<bool> must_accept(std::string_view kernel, const Problem& p,
          operands_allow(kernel, *isa, p);
 }
 
-/// How often each kernel ran in this program, by its name.
+/// How often each kernel of the tested lists ran in this program, by its name; 0 if it refused everything.
 inline std::map<std::string, int>& kernel_runs() {
   static std::map<std::string, int> runs;
   return runs;

@@ -19,8 +19,9 @@ bool test_kernel(const KernelCase& c, const std::vector<Output*>& outputs,
   if (c.must_accept)
     BOOST_TEST(c.refusal.empty() == *c.must_accept,
                name << (*c.must_accept ? " must be accepted, but: " : " must be refused") << c.refusal);
+  int& runs = kernel_runs()[c.kernel];
   if (!c.refusal.empty()) return false;
-  ++kernel_runs()[c.kernel];
+  ++runs;
   BOOST_TEST_CONTEXT(name) {
     const std::int64_t need = c.workspace_bytes();
     TestTensor<Exec, double> workspace({(need + 7) / 8}, Rows::packed);
