@@ -63,8 +63,9 @@ class Regression(unittest.TestCase):
         (self.perf / "state.json").write_text(json.dumps(self.state), encoding="utf-8")
         for calls in self.perf.glob("*.calls"):
             calls.unlink()
+        # Whatever else this machine does meanwhile.
         done = subprocess.run([sys.executable, "-B", PROGRAM, "--build", self.folder / "build", "--baselines", self.baselines,
-                               *options], capture_output=True, text=True)
+                               "--others=100", *options], capture_output=True, text=True)
         self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
@@ -137,6 +138,14 @@ class Check(Regression):
             self.run_it()
             self.assertEqual(len(self.calls()), calls)
 
+    def test_an_alarm_on_a_busy_machine_says_nothing(self):
+        self.state["shares"][ADAMW] = 70.0
+        out = self.run_it("--others=-1", expect=77)
+        self.assertIn(f"{ADAMW}: 70.0 % of bandwidth, 14.3 % slower than 80.0", out)
+        self.assertRegex(out, r"skipped: that says nothing: others used \d+ % of the processors")
+        self.state["shares"][ADAMW] = 80.0
+        self.run_it("--others=-1")
+
     def test_what_was_fast_the_second_time_is_not_measured_a_third_time(self):
         self.state["shares"] |= {ADAMW: 70.0, ROPE: [70.0, 80.0]}
         self.assertNotIn(ROPE + ":", self.run_it(expect=1))
@@ -148,6 +157,28 @@ class Check(Regression):
         self.change_baseline(cases=cases)
         self.state["shares"][ADAMW] = 70.0
         self.run_it()
+
+
+class Others(unittest.TestCase):
+    def percent(self, begin, end):
+        """Of processors that had these seconds: all, used, used by the program itself."""
+        others = MODULE["Others"]()
+        others._begin, others._seconds = begin, lambda: end
+        return others.percent()
+
+    def test_what_the_program_uses_is_its_own(self):
+        self.assertEqual(self.percent((100, 40, 10), (120, 55, 20)), 25)
+        self.assertEqual(self.percent((100, 40, 10), (120, 50, 20)), 0)
+        self.assertEqual(self.percent((100, 40, 10), (120, 50, 21)), 0)
+
+    def test_where_nothing_is_known_nobody_is_busy(self):
+        self.assertEqual(self.percent((0, 0, 0), (0, 0, 0)), 0)
+
+    @unittest.skipUnless(Path("/proc/stat").exists(), "there is no /proc/stat")
+    def test_the_seconds_of_this_machine(self):
+        everything, used, own = MODULE["Others"]._seconds()
+        self.assertGreaterEqual(everything, used)
+        self.assertGreater(own, 0)
 
 
 class Refusals(Regression):
