@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Figures in the documents agree with each other: sums are those of their tables, and no share exceeds its limit."""
+"""Figures in the documents agree: sums with their tables, counts with the sources, shares with their limits."""
 
 import os
 import re
+import tomllib
 import unittest
 from pathlib import Path
 
 from commits_in_documents import commits_in
 
-DOCS = Path(os.environ["KFORMER_SOURCE"]) / "docs"
+SOURCE = Path(os.environ["KFORMER_SOURCE"])
+DOCS = SOURCE / "docs"
 NUMBER = re.compile(r"\d{1,3}(?:,\d{3})*")
 SHARE = re.compile(r"(?<![−–\d.])(\d+(?:\.\d+)?)(?=(?:, \d+(?:\.\d+)?)* %)")
 MOST = 105  # percent; beyond that the limit is none
@@ -62,6 +64,12 @@ class FiguresInDocuments(unittest.TestCase):
         earlier = sum(sum(numbers(row[1:2])) for row in table if "draws, seed" in row[0])
         self.assertIn(f"Of {two_runs:,} tensors", text)
         self.assertIn(f"none of {two_runs + earlier:,} tensors", text)
+
+    def test_the_page_has_the_number_of_faults(self):
+        lists = [tomllib.loads(path.read_text(encoding="utf-8")) for path in (SOURCE / "tests/mutants").glob("*.toml")]
+        count = sum(len(faults.get("mutant", [])) for faults in lists)
+        self.assertGreater(count, 1000)
+        self.assertIn(f"The {count:,} faults are in `tests/mutants/`", text_of("mutants.md"))
 
     def test_what_was_killed_names_a_commit(self):
         runs, _ = recorded_runs()
