@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "data/documents.hpp"
-#include "data/json_lines.hpp"
+#include "data/lines/json_lines.hpp"
 
 namespace kformer::Impl::data {
 namespace {

@@ -23,11 +23,6 @@ void begin_document(std::optional<std::int32_t> bos, TokenDocuments& documents) 
 
 }  // namespace
 
-std::string_view without_byte_order_mark(std::string_view contents) {
-  constexpr std::string_view mark = "\xEF\xBB\xBF";
-  return contents.starts_with(mark) ? contents.substr(mark.size()) : contents;
-}
-
 TokenDocuments text_document(std::string_view contents, const Tokenizer& tokenizer,
                              std::optional<std::int32_t> bos) {
   const std::string_view text = without_byte_order_mark(contents);

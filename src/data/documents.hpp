@@ -29,7 +29,4 @@ TokenDocuments chat_documents(std::string_view contents, ChatEncoder& encoder, c
 TokenDocuments synthetic_documents(const SyntheticOptions& options, const Tokenizer& tokenizer,
                                    std::optional<std::int32_t> bos);
 
-/// `contents` without the mark of byte order in UTF-8.
-std::string_view without_byte_order_mark(std::string_view contents);
-
 }  // namespace kformer::Impl::data

@@ -53,6 +53,11 @@ std::string repair_utf8(std::string_view bytes) {
   return text;
 }
 
+std::string_view without_byte_order_mark(std::string_view contents) {
+  constexpr std::string_view mark = "\xEF\xBB\xBF";
+  return contents.starts_with(mark) ? contents.substr(mark.size()) : contents;
+}
+
 std::size_t unfinished_bytes(std::string_view bytes) {
   constexpr std::size_t longest = 4;
   for (std::size_t count = 1; count < longest && count <= bytes.size(); ++count) {

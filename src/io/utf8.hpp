@@ -31,6 +31,9 @@ std::string repair_utf8(std::string_view bytes);
 /// one stray byte in a command line or a file name must not make the whole result file unreadable to Python.
 std::string to_utf8(std::string_view bytes);
 
+/// `contents` without the mark of byte order that a file in UTF-8 may begin with.
+std::string_view without_byte_order_mark(std::string_view contents);
+
 /// How many bytes at the end of `bytes` are an unfinished character.
 std::size_t unfinished_bytes(std::string_view bytes);
 

@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "data/json_lines.hpp"
+#include "data/lines/json_lines.hpp"
 
 namespace kformer::Impl::data {
 

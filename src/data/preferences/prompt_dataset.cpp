@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "data/preferences/pair_line.hpp"
-#include "data/preferences/prompt_encoder.hpp"
+#include "data/prompt_encoder.hpp"
 #include "io/content_hash.hpp"
 #include "io/mapped_file.hpp"
 #include "kformer/core/error.hpp"

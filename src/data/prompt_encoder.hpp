@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "data/chat_encoder.hpp"
-#include "data/json_lines.hpp"
+#include "data/lines/json_lines.hpp"
 #include "data/text_encoder.hpp"
 #include "data/token_shard.hpp"
 

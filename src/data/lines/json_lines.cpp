@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-#include "data/json_lines.hpp"
+#include "data/lines/json_lines.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "data/documents.hpp"
 #include "io/json_depth.hpp"
+#include "io/utf8.hpp"
 #include "kformer/core/error.hpp"
 
 namespace kformer::Impl::data {

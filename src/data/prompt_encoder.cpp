@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "data/preferences/prompt_encoder.hpp"
+#include "data/prompt_encoder.hpp"
 
 #include <fmt/format.h>
 
