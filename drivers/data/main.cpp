@@ -4,7 +4,6 @@
 
 #include <cstdio>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "app/program.hpp"
@@ -12,7 +11,6 @@
 #include "data/options.hpp"
 #include "data/report.hpp"
 #include "data/stoppable_tokenizer.hpp"
-#include "kformer/core/error.hpp"
 
 namespace kformer::drivers {
 namespace {
@@ -21,14 +19,6 @@ std::unique_ptr<const Tokenizer> tokenizer_of(const DataCommand& command) {
   if (command.tokenizer) return open_tokenizer(*command.tokenizer, command.tokenizer_path);
   if (command.data.format == DataFormat::synthetic) return open_tokenizer(TokenizerFormat::byte, {});
   return nullptr;
-}
-
-ChatTemplate chat_template(const Tokenizer& tokenizer, std::optional<ChatStyle> style) {
-  try {
-    return chat_template_of(tokenizer, style);
-  } catch (const NotSupported& error) {
-    throw NotSupported(fmt::format("{}; --chat-style says how conversations are written", error.what()));
-  }
 }
 
 std::string cache_of(const DataOptions& options) {
@@ -54,8 +44,7 @@ void print_report(const DataCommand& command, const DataOptions& options, const 
 int run(const DataCommand& command) {
   const auto tokenizer = tokenizer_of(command);
   DataOptions options = command.data;
-  if (options.format == DataFormat::chat && tokenizer)
-    options.chat = chat_template(*tokenizer, command.chat_style);
+  if (tokenizer && command.chat_style) options.chat = chat_template_of(*tokenizer, command.chat_style);
   const StopRequest stop(0);
   try {
     const TokenDataset data = tokenizer ? TokenDataset::open(options, StoppableTokenizer(*tokenizer, stop))

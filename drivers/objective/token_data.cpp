@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "kformer/core/error.hpp"
 #include "kformer/data/token_dataset.hpp"
 #include "objective/sequence_source.hpp"
 
@@ -51,14 +50,6 @@ DataOptions data_options(const TrainDeck& deck, const LanguageModelTable& model)
   return options;
 }
 
-ChatTemplate chat_template(const DataTable& table, const Tokenizer& tokenizer) {
-  try {
-    return chat_template_of(tokenizer, table.chat_style);
-  } catch (const NotSupported& error) {
-    throw NotSupported(fmt::format("{}; data.chat_style says how conversations are written", error.what()));
-  }
-}
-
 std::unique_ptr<SequenceSource> open(const DataOptions& options, const Tokenizer* tokenizer) {
   return std::make_unique<TokenData>(tokenizer != nullptr ? TokenDataset::open(options, *tokenizer)
                                                           : TokenDataset::open(options));
@@ -84,8 +75,8 @@ TrainingData open_training_data(const TrainDeck& deck, const LanguageModelTable&
   }
   DataOptions options = data_options(deck, model);
   options.files = deck.data.train;
-  if (options.format == DataFormat::chat && tokenizer != nullptr)
-    options.chat = chat_template(deck.data, *tokenizer);
+  // Not every line has messages: a tokenizer without a template is refused where the first one comes.
+  if (deck.data.chat_style) options.chat = chat_template_of(*tokenizer, deck.data.chat_style);
   data.train = open(options, tokenizer);
   if (!deck.evaluation) return data;
   options.files = deck.data.validation;

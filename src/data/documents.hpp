@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "data/chat_encoder.hpp"
+#include "data/prompt_encoder.hpp"
 #include "data/token_shard.hpp"
 #include "kformer/data/synthetic.hpp"
 #include "kformer/text/tokenizer.hpp"
@@ -20,9 +20,9 @@ namespace kformer::Impl::data {
 TokenDocuments text_document(std::string_view contents, const Tokenizer& tokenizer,
                              std::optional<std::int32_t> bos);
 
-/// Conversations, one JSON object in a line.
+/// Conversations, or prompts with their completions, one JSON object in a line.
 /// \throws FileError naming the line and what was expected there
-TokenDocuments chat_documents(std::string_view contents, ChatEncoder& encoder, const std::string& source);
+TokenDocuments chat_documents(std::string_view contents, PromptEncoder& encoder, const std::string& source);
 
 /// All samples: the beginning-of-text token, the prompt, the answer and an end-of-text token, as far as there are
 /// such tokens. The last two are learnt.

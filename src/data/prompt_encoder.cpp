@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "kformer/core/error.hpp"
+
 namespace kformer::Impl::data {
 
 PromptEncoder::PromptEncoder(const Tokenizer& tokenizer, const PromptWriting& writing)
@@ -46,6 +48,7 @@ void PromptEncoder::append(std::string_view text, std::string_view completion,
 void PromptEncoder::append(std::span<const ChatMessage> prompt, std::span<const ChatMessage> completion,
                            TokenDocuments& documents) {
   ChatEncoder& encoder = chat_encoder();
+  if (prompt.empty()) return encoder.append(completion, documents);
   const auto known = std::ranges::count_if(chat_pieces(encoder.chat(), prompt), &ChatPiece::answer);
   std::vector<ChatMessage> messages(prompt.begin(), prompt.end());
   messages.insert(messages.end(), completion.begin(), completion.end());
@@ -61,10 +64,14 @@ void PromptEncoder::check(std::span<const std::int32_t> ids, const JsonLine& lin
                       id, m_writing.vocab_size));
 }
 
+ChatTemplate PromptEncoder::chat_template() const try {
+  return m_writing.chat ? *m_writing.chat : chat_template_of(*m_tokenizer);
+} catch (const NotSupported& error) {
+  throw NotSupported(fmt::format("{}; a chat style says how messages are written", error.what()));
+}
+
 ChatEncoder& PromptEncoder::chat_encoder() {
-  if (!m_chat)
-    m_chat.emplace(*m_tokenizer, m_writing.chat ? *m_writing.chat : chat_template_of(*m_tokenizer),
-                   m_add_bos ? m_bos : std::nullopt);
+  if (!m_chat) m_chat.emplace(*m_tokenizer, chat_template(), m_add_bos ? m_bos : std::nullopt);
   return *m_chat;
 }
 

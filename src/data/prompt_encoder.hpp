@@ -15,7 +15,7 @@
 
 namespace kformer::Impl::data {
 
-/// How prompts and completions are written: a part of the options of both data sets.
+/// How prompts and completions are written: a part of the options of every data set that has them.
 struct PromptWriting {
   const std::optional<ChatTemplate>& chat;
   const std::optional<std::int32_t>& bos;
@@ -33,7 +33,8 @@ class PromptEncoder {
   std::vector<std::int32_t> prompt(std::string_view text) const;
   std::vector<std::int32_t> prompt(std::span<const ChatMessage> messages);
 
-  /// Appends prompt and completion as one document; learnt is what of the completion a model is to write.
+  /// Appends prompt and completion as one document; learnt is what of the completion a model is to write. There may be
+  /// no messages of the prompt.
   void append(std::string_view prompt, std::string_view completion, TokenDocuments& documents) const;
   void append(std::span<const ChatMessage> prompt, std::span<const ChatMessage> completion,
               TokenDocuments& documents);
@@ -42,6 +43,7 @@ class PromptEncoder {
   void check(std::span<const std::int32_t> ids, const JsonLine& line) const;
 
  private:
+  ChatTemplate chat_template() const;
   ChatEncoder& chat_encoder();
 
   const Tokenizer* m_tokenizer;

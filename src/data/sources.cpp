@@ -8,10 +8,24 @@
 #include "data/token_files.hpp"
 #include "io/mapped_file.hpp"
 #include "kformer/core/enum_names.hpp"
+#include "kformer/core/error.hpp"
 #include "kformer/version.hpp"
 
 namespace kformer::Impl::data {
 namespace {
+
+/// Where the same line means other tokens than before, this must be another number.
+constexpr int chat_lines = 2;
+
+/// How messages are written, if anyone says so: texts need no template.
+std::optional<ChatTemplate> chat_of(const DataOptions& options, const Tokenizer& tokenizer) {
+  if (options.chat) return options.chat;
+  try {
+    return chat_template_of(tokenizer);
+  } catch (const NotSupported&) {
+    return {};
+  }
+}
 
 std::optional<std::int32_t> bos_of(const DataOptions& options, const Tokenizer& tokenizer) {
   return tokenizer.bos() ? tokenizer.bos() : options.bos;
@@ -22,8 +36,7 @@ class Reader {
  public:
   Reader(const DataOptions& options, const Tokenizer* tokenizer)
       : m_options(options), m_tokenizer(tokenizer), m_cache(cache_folder()) {
-    if (options.format == DataFormat::chat)
-      m_chat = options.chat ? *options.chat : chat_template_of(*tokenizer);
+    if (options.format == DataFormat::chat) m_chat = chat_of(options, *tokenizer);
   }
 
   TokenCache::Found read(const std::filesystem::path& path) const {
@@ -41,7 +54,7 @@ class Reader {
 
   TokenDocuments documents(std::string_view contents, const std::string& source) const {
     if (m_options.format == DataFormat::text) return text_document(contents, *m_tokenizer, bos());
-    ChatEncoder encoder(*m_tokenizer, *m_chat, adds_bos() ? bos() : std::nullopt);
+    PromptEncoder encoder(*m_tokenizer, {m_chat, m_options.bos, m_options.add_bos, m_options.vocab_size});
     return chat_documents(contents, encoder, source);
   }
 
@@ -53,9 +66,10 @@ class Reader {
     std::string all = fmt::format("kformer {}.{}.{}\n{}\n{}\n{}\n{}\n", version.major_number,
                                   version.minor_number, version.patch_number, name_of(m_options.format),
                                   hash_of(contents).text(), m_tokenizer->fingerprint(), bos().value_or(-1));
+    if (m_options.format == DataFormat::chat) all += fmt::format("lines {}\n{}\n", chat_lines, adds_bos());
     if (m_chat)
-      all += fmt::format("{}\n{}\n{}\n{}\n{}\n", adds_bos(), name_of(m_chat->style), m_chat->default_system,
-                         m_chat->eos, m_chat->bos);
+      all += fmt::format("{}\n{}\n{}\n{}\n", name_of(m_chat->style), m_chat->default_system, m_chat->eos,
+                         m_chat->bos);
     return hash_of(all);
   }
 

@@ -5,8 +5,7 @@
 
 #include "data/chat_encoder.hpp"
 #include "data/chat_tokenizers.hpp"
-#include "data_case.hpp"
-#include "error_text.hpp"
+#include "line_case.hpp"
 
 namespace kformer::Testing {
 namespace {
@@ -27,29 +26,10 @@ std::unique_ptr<const Tokenizer> metaspace_tokenizer(const std::string& scheme) 
   return open_json(json.text(), {{"tokenizer_config.json", R"({"bos_token":"<s>","eos_token":"</s>"})"}});
 }
 
-/// The only conversation of a file as its tokens are spelled, the targets in brackets.
-std::string marked_chat(const std::string& line, ChatTemplate chat, const Tokenizer& tokenizer) {
-  const ScratchDirectory folder;
-  put_contents(folder / "chat.jsonl", line);
-  DataOptions options = options_of(DataFormat::chat, {folder / "chat.jsonl"}, Packing::pad, 1);
-  options.chat = std::move(chat);
-  options.packing = Packing::stream;
-  options.seq_len = TokenDataset::open(options, tokenizer).report().tokens;
-  options.packing = Packing::pad;
-  const auto data = TokenDataset::open(options, tokenizer);
-  BOOST_TEST(data.size() == 1);
-  return marked(sequence_of(data, 0), tokenizer);
-}
-
 std::string chat_error(const std::string& contents, const ChatTemplate& chat = {}) {
-  const ScratchDirectory folder;
-  put_contents(folder / "chat.jsonl", contents);
-  DataOptions options = options_of(DataFormat::chat, {folder / "chat.jsonl"}, Packing::pad, 64);
-  options.chat = chat;
-  std::string text = file_error([&] { TokenDataset::open(options, *bytes()); });
-  const std::string path = folder.path().string() + "/";
-  if (const auto at = text.find(path); at != std::string::npos) text.erase(at, path.size());
-  return text;
+  Chats chats(contents);
+  chats.options.chat = chat;
+  return chats.error(*bytes());
 }
 
 const std::string two_turns =
@@ -195,12 +175,18 @@ BOOST_AUTO_TEST_CASE(both_dialects_mean_the_same) {
 }
 
 BOOST_AUTO_TEST_CASE(the_template_of_the_tokenizer_is_used) {
-  const ScratchDirectory folder;
-  put_contents(folder / "chat.jsonl", two_turns);
-  const auto options = options_of(DataFormat::chat, {folder / "chat.jsonl"}, Packing::pad, 64);
-  BOOST_CHECK_THROW(TokenDataset::open(options, *bytes()), NotSupported);
+  Chats chats(two_turns);
+  chats.options.chat.reset();
+  BOOST_TEST(
+      chats.error(*bytes()) ==
+      "'chat.jsonl', line 1: kformer::ChatTemplate::recognise: the model has no chat template; supported: "
+      "chatml, llama3, llama2, mistral, zephyr; a chat style says how messages are written");
   const auto tokenizer = open_json(byte_level().text(), {{"chat_template.jinja", "{{ '<|im_start|>' }}"}});
-  BOOST_TEST(TokenDataset::open(options, *tokenizer).report().documents == 1);
+  BOOST_TEST(chats.open(*tokenizer).report().documents == 1);
+  // Texts need none.
+  Chats texts(R"({"prompt":"2+2=","completion":"4"})");
+  texts.options.chat.reset();
+  BOOST_TEST(texts.open(*bytes()).report().documents == 1);
 }
 
 // What a model learns to end its answers by is the token that ends generation.
@@ -233,7 +219,8 @@ BOOST_AUTO_TEST_CASE(a_conversation_may_begin_with_an_answer) {
 
 BOOST_AUTO_TEST_CASE(lines_that_are_no_conversations) {
   const std::string expected =
-      R"(expected {"messages": [{"role": ..., "content": ...}]} or {"conversations": [{"from": ..., "value": ...}]})";
+      R"(expected "messages" or "conversations" with a list of messages, or a prompt with its completion: "prompt" )"
+      R"(and "completion", "instruction" and "output", or "question" and "answer")";
   BOOST_TEST(chat_error(two_turns + "\n{\"messages\": [") ==
              "'chat.jsonl', line 2: the line is not JSON, at byte 15; " + expected);
   BOOST_TEST(chat_error(two_turns + "\n\n{\"text\": 1}") ==
@@ -241,12 +228,12 @@ BOOST_AUTO_TEST_CASE(lines_that_are_no_conversations) {
   BOOST_TEST(chat_error("[1]") == "'chat.jsonl', line 1: the line is not a conversation; " + expected);
   BOOST_TEST(chat_error("{\"messages\":[]}") == "'chat.jsonl', line 1: \"messages\" is not a list of messages");
   BOOST_TEST(chat_error("{\"messages\":[{\"role\":\"tool\",\"content\":\"a\"}]}") ==
-             "'chat.jsonl', line 1: message 0 has the unknown role 'tool'; expected system, user (human) or "
-             "assistant (gpt)");
+             "'chat.jsonl', line 1: message 0 of \"messages\" has the unknown role 'tool'; expected system "
+             "(developer), user (human) or assistant (gpt)");
   BOOST_TEST(chat_error("{\"messages\":[{\"role\":\"user\",\"content\":null}]}") ==
-             "'chat.jsonl', line 1: message 0 has no text \"content\"");
+             "'chat.jsonl', line 1: message 0 of \"messages\" has no text \"content\"");
   BOOST_TEST(chat_error("{\"conversations\":[{\"from\":\"human\",\"value\":\"a\"},7]}") ==
-             "'chat.jsonl', line 1: message 1 has no text \"from\"");
+             "'chat.jsonl', line 1: message 1 of \"conversations\" has no text \"from\"");
   BOOST_TEST(chat_error("{\"messages\":[{\"role\":\"user\",\"content\":\"\xFF\"}]}")
                  .starts_with("'chat.jsonl', line 1: the line is not JSON, at byte "));
   BOOST_TEST(

@@ -7,47 +7,10 @@
 
 #include "data/chat_encoder.hpp"
 #include "data/chat_tokenizers.hpp"
-#include "data_case.hpp"
-#include "error_text.hpp"
 #include "kformer/data/rewards.hpp"
+#include "line_case.hpp"
 
 namespace kformer::Testing {
-namespace {
-
-/// A set of prompts in one file.
-class Prompts {
- public:
-  explicit Prompts(const std::string& contents) {
-    put_contents(m_folder / "prompts.jsonl", contents);
-    options.files = {m_folder / "prompts.jsonl"};
-    options.chat = ChatTemplate{};
-  }
-
-  PromptDataset open(const Tokenizer& tokenizer) const { return PromptDataset::open(options, tokenizer); }
-
-  std::string error(const Tokenizer& tokenizer) const {
-    std::string text = file_error([&] { open(tokenizer); });
-    const std::string path = m_folder.path().string() + "/";
-    if (const auto at = text.find(path); at != std::string::npos) text.erase(at, path.size());
-    return text;
-  }
-
-  PromptDataOptions options;
-
- private:
-  ScratchDirectory m_folder;
-};
-
-std::string spelled(const std::vector<std::int32_t>& ids, const Tokenizer& tokenizer) {
-  std::string text;
-  for (const std::int32_t id : ids) {
-    const std::string bytes = tokenizer.token_bytes(id, false);
-    text += bytes.empty() ? tokenizer.piece(id) : bytes;
-  }
-  return text;
-}
-
-}  // namespace
 
 BOOST_AUTO_TEST_SUITE(prompt_dataset)
 
@@ -169,7 +132,9 @@ BOOST_AUTO_TEST_CASE(a_fingerprint_knows_tokens_and_members) {
 
 BOOST_AUTO_TEST_CASE(refusals) {
   const auto error = [](const std::string& contents) { return Prompts(contents).error(*chat_tokenizer()); };
-  const std::string expected = R"(expected {"prompt": ...} with a text or a list of messages)";
+  const std::string expected =
+      R"(expected "prompt" with a text or a list of messages, or "messages", "conversations", "question" or )"
+      R"("instruction")";
   BOOST_TEST(error("{\"prompt\":\"a\"}\n{\"answer\":\"b\"}") ==
              "'prompts.jsonl', line 2: the line has no prompt; " + expected);
   BOOST_TEST(error("[]") == "'prompts.jsonl', line 1: the line has no prompt; " + expected);

@@ -144,7 +144,14 @@ class Data(DataTest):
         (self.folder / "c.jsonl").write_text("{}\n")
         self.assertIn("'c.jsonl', line 1: the line is not a conversation",
                       self.data("prepare", "c.jsonl", "-f", "chat", "--chat-style", "chatml", expect=4).stderr)
-        self.assertIn("no chat template", self.data("prepare", "c.jsonl", "-f", "chat", expect=1).stderr)
+        (self.folder / "c.jsonl").write_text(json.dumps(CHAT) + "\n")
+        self.assertIn("'c.jsonl', line 1: kformer::ChatTemplate::recognise: the model has no chat template",
+                      self.data("prepare", "c.jsonl", "-f", "chat", expect=4).stderr)
+
+    def test_texts_need_no_template(self):
+        (self.folder / "p.jsonl").write_text(json.dumps({"prompt": "2+2=", "completion": "4"}) + "\n")
+        text = self.data("inspect", "p.jsonl", "-f", "chat", "-p", "pad", "-s", "8").stdout
+        self.assertIn("  | <s>2+2=\n  > 4</s>\n", text)
 
     def test_a_signal_leaves_whole_files_in_the_cache(self):
         (self.folder / "many.jsonl").write_text((json.dumps(CHAT) + "\n") * 300000)  # takes long

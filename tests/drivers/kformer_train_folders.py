@@ -261,8 +261,8 @@ class Chats(FolderTest):
         self.train("data.chat_style=chatml")
 
     def test_without_it_the_tokenizer_must_have_one_that_is_known(self):
-        self.assertRegex(self.train(expect=1).stderr, r"error: .*the model has no chat template; supported: chatml, llama3, "
-                         r"llama2, mistral, zephyr; data\.chat_style says how conversations are written")
+        self.assertRegex(self.train(expect=4).stderr, r"error: .*chats\.jsonl', line 1: .*the model has no chat template; "
+                         r"supported: chatml, llama3, llama2, mistral, zephyr; a chat style says how messages are written")
         self.assertIn('must be one of "chatml", ', self.train("data.chat_style=other", expect=3).stderr)
 
     def test_the_deck_says_whether_they_have_a_beginning(self):

@@ -80,7 +80,8 @@ template <class V>
 void describe(V& v, DataTable& t) {
   v.key({.name = "format",
          .help = "`text`: each file is a document; `tokens`: token ids in `.npy` or HDF5 files; `chat`: "
-                 "conversations, one JSON object per line; `synthetic`: generated tasks, no files"},
+                 "conversations, or prompts with completions, one JSON object per line; `synthetic`: generated "
+                 "tasks, no files"},
         t.format);
   v.key(
       {.name = "train",

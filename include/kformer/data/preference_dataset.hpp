@@ -51,15 +51,18 @@ struct PreferenceReport {
 ///
 /// A line is one of
 ///
-///     {"prompt": "...", "chosen": "...", "rejected": "..."}       texts, written as they are
-///     {"prompt": [...], "chosen": [...], "rejected": [...]}       messages
-///     {"chosen": [...], "rejected": [...]}                        messages; both begin with the prompt
-///     {"prompt": "...", "chosen": [...], "rejected": [...]}       the same, or the prompt is what the user says
+///     {"prompt": "...", "chosen": "...", "rejected": "..."}        texts, written as they are
+///     {"chosen": "...", "rejected": "..."}                         texts; both begin with the prompt
+///     {"prompt": [...], "chosen": [...], "rejected": [...]}        messages; a text is one message
+///     {"chosen": [...], "rejected": [...]}                         messages; both begin with the prompt
+///     {"input": {"messages": [...]}, "preferred_output": [...], "non_preferred_output": [...]}
 ///
-/// with messages {"role": ..., "content": ...} or {"from": ..., "value": ...}; a completion of one message needs no
-/// list. Other members are ignored. Messages are written by the chat template, as `TokenDataset` does it: control
-/// tokens that they spell out remain text. Of a completion the answers and the tokens that end them are targets.
-/// After a text comes the first end-of-text token, a target, too. A sequence ends with its last target.
+/// with messages {"role": ..., "content": ...} or {"from": ..., "value": ...}; a list of one needs no brackets. In
+/// place of "prompt" there may be "messages", "conversations", "question", or "instruction" with "input"; the last two
+/// are what the user says. A "system" text is the first message. Other members are ignored. Messages are written by
+/// the chat template, as `TokenDataset` does it: control tokens that they spell out remain text. Of a completion the
+/// answers and the tokens that end them are targets. After a text comes the first end-of-text token, a target, too. A
+/// sequence ends with its last target.
 class PreferenceDataset {
  public:
   /// Reads all files and keeps their tokens in memory.

@@ -29,7 +29,7 @@ struct PromptDataOptions {
 /// A prompt.
 struct PromptSample {
   std::vector<std::int32_t> ids;              ///< tokens, up to where the completion begins; at least one
-  std::string prompt;                         ///< the member of the line, as JSON: a text or a list of messages
+  std::string prompt;                         ///< the member that is the prompt, as JSON: a text or messages
   std::map<std::string, std::string> fields;  ///< all other members, by name, as JSON;
                                               ///< numbers as the line spells them
 };
@@ -46,7 +46,9 @@ struct PromptReport {
 ///
 /// A line is `{"prompt": "..."}`, a text that is written as it is, or `{"prompt": [...]}`, messages that end with one
 /// of the user, written by the chat template up to the next turn of the assistant; control tokens that they spell out
-/// remain text. Other members, such as `answer`, are kept for rewards.
+/// remain text. In place of "prompt" there may be "messages", "conversations", "question", or "instruction" with
+/// "input"; the last two are what the user says. With a "system" text, which is the first message, a text is what the
+/// user says, too. All members but the prompt, such as `answer`, are kept for rewards.
 class PromptDataset {
  public:
   /// Reads all files and keeps their prompts in memory.

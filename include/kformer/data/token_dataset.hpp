@@ -30,7 +30,7 @@ struct DataOptions {
   Packing packing = Packing::stream;         ///< how documents fill sequences
   std::int64_t seq_len = 1024;               ///< tokens of a sequence
   std::int64_t vocab_size = 0;               ///< every token must be below; 0: not checked
-  std::optional<ChatTemplate> chat;          ///< chat: how it is written; none: the tokenizer's template
+  std::optional<ChatTemplate> chat;          ///< chat: how messages are written; none: the tokenizer's template
   bool answers_only = true;  ///< chat, synthetic: whether answers alone are targets, or all tokens
   std::optional<std::filesystem::path> cache;  ///< folder of tokenised files; none: `default_cache_folder()`,
                                                ///< an empty path: every file is tokenised every time
@@ -69,17 +69,17 @@ struct DataReport {
 /// In the last two a target is the next token of the same document, so a document of n tokens has n − 1 targets
 /// however it is cut. Targets are −100 at the last token of a document, at padding (whose ids are 0 and which
 /// follows the last piece without a start of its own), and, with `answers_only`, for tokens that are not to be
-/// learnt: in conversations all but the assistant's answers and the tokens that end them, in samples all but the
-/// answer.
+/// learnt: in conversations all but the assistant's answers and the tokens that end them, in samples, and in prompts
+/// with completions, all but the answer.
 class TokenDataset {
  public:
   /// Opens a data set; tokenises files that the cache does not have. HDF5 files are read through a library that
   /// is not safe for threads: open one such data set at a time.
   /// \param options   format, files, packing
   /// \param tokenizer of text, conversations and samples. Not kept
-  /// \throws FileError naming the file, the line and what was expected; or if there are no documents, no target
-  ///         tokens, or fewer tokens than a sequence needs
-  /// \throws NotSupported if a conversation has no template, or the tokenizer refuses a text
+  /// \throws FileError naming the file, the line and what was expected, also where messages have no template; or if
+  ///         there are no documents, no target tokens, or fewer tokens than a sequence needs
+  /// \throws NotSupported if the tokenizer refuses a text
   /// \throws Error if an option is out of range
   static TokenDataset open(const DataOptions& options, const Tokenizer& tokenizer);
 

@@ -18,13 +18,6 @@ using nlohmann::json;
 /// Copies and writers of JSON call themselves for each level.
 constexpr int deepest = 64;
 
-/// The role as chat templates call it.
-std::string role_of(const std::string& name) {
-  if (name == "human") return "user";
-  if (name == "gpt") return "assistant";
-  return name;
-}
-
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string_view::npos; }
 
 }  // namespace
@@ -45,27 +38,6 @@ json JsonLine::parse(std::string_view text) const {
   } catch (const json::out_of_range&) {
     refuse("a number is beyond the range of doubles");
   }
-}
-
-std::vector<ChatMessage> JsonLine::messages(const json& list, MessageNames names, const std::string& name,
-                                            const std::string& of) const {
-  if (!list.is_array() || list.empty()) refuse(fmt::format("\"{}\" is not a list of messages", name));
-  std::vector<ChatMessage> messages;
-  for (const json& message : list) {
-    const std::string place = fmt::format("message {}{}", messages.size(), of);
-    const std::string given = text_of(message, names.role, place), role = role_of(given);
-    if (role != "system" && role != "user" && role != "assistant")
-      refuse(fmt::format("{} has the unknown role '{:.40}'; expected system, user (human) or assistant (gpt)",
-                         place, given));
-    messages.push_back({role, text_of(message, names.text, place)});
-  }
-  return messages;
-}
-
-std::string JsonLine::text_of(const json& message, const char* key, const std::string& place) const {
-  if (!message.is_object() || !message.contains(key) || !message.at(key).is_string())
-    refuse(fmt::format("{} has no text \"{}\"", place, key));
-  return message.at(key).get<std::string>();
 }
 
 void JsonLine::read(const std::function<void()>& read) const {

@@ -6,20 +6,11 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
-#include <vector>
-
-#include "kformer/text/chat_template.hpp"
 
 /// \file
 /// Files with one JSON object in a line.
 
 namespace kformer::Impl::data {
-
-/// The names that a message uses.
-struct MessageNames {
-  const char *role, *text;
-};
-inline constexpr MessageNames role_and_content{"role", "content"}, from_and_value{"from", "value"};
 
 /// A line of a file.
 class JsonLine {
@@ -38,17 +29,10 @@ class JsonLine {
   /// The value of the line. It may be copied and written: it is not nested deeply.
   nlohmann::json parse(std::string_view text) const;
 
-  /// The messages of a list. ShareGPT's human and gpt become user and assistant.
-  /// \param name of the list; `of` says so behind the number of a message
-  std::vector<ChatMessage> messages(const nlohmann::json& list, MessageNames names, const std::string& name,
-                                    const std::string& of = {}) const;
-
   /// Runs `read`; what it throws as NotSupported refuses the line.
   void read(const std::function<void()>& read) const;
 
  private:
-  std::string text_of(const nlohmann::json& message, const char* key, const std::string& place) const;
-
   const std::string& m_source;
   std::int64_t m_number;
   const char* m_expected;

@@ -4,9 +4,8 @@
 #include <string>
 #include <string_view>
 #include <variant>
-#include <vector>
 
-#include "data/lines/json_lines.hpp"
+#include "data/lines/line_members.hpp"
 
 namespace kformer::Impl::data {
 
@@ -19,14 +18,11 @@ struct Pair {
   T prompt, chosen, rejected;
 };
 using TextPair = Pair<std::string>;
-using MessagePair = Pair<std::vector<ChatMessage>>;
+using MessagePair = Pair<Messages>;
 
-/// The pair in a line. Of two equal lists the last message is the completion.
+/// The pair in a line. Of two equal lists the last message is the completion, of two equal texts without a prompt the
+/// last character.
 /// \throws FileError
 std::variant<TextPair, MessagePair> pair_of(const JsonLine& line, std::string_view text);
-
-/// The messages of a member: a list, or one message.
-std::vector<ChatMessage> messages_of(const JsonLine& line, const nlohmann::json& value,
-                                     const std::string& name);
 
 }  // namespace kformer::Impl::data

@@ -9,8 +9,9 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 
-#include "data/preferences/pair_line.hpp"
+#include "data/lines/line_members.hpp"
 #include "data/prompt_encoder.hpp"
 #include "io/content_hash.hpp"
 #include "io/mapped_file.hpp"
@@ -23,7 +24,8 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char* expected_prompt = R"(expected {"prompt": ...} with a text or a list of messages)";
+constexpr const char* expected_prompt =
+    R"(expected "prompt" with a text or a list of messages, or "messages", "conversations", "question" or "instruction")";
 
 /// The text that begins at `begin` with a quotation mark, with both of its marks.
 std::string_view quoted_at(std::string_view line, std::size_t begin) {
@@ -59,17 +61,17 @@ std::map<std::string, std::string> spelled_numbers(std::string_view line) {
 
 PromptSample sample_of(const JsonLine& line, std::string_view text, PromptEncoder& encoder) {
   const json object = line.parse(text);
-  if (!object.is_object() || !object.contains("prompt")) line.refuse_line("the line has no prompt");
+  const std::string member = prompt_member(object);
+  if (member.empty()) line.refuse_line("the line has no prompt");
+  const Words prompt = with_system(line, system_of(line, object), prompt_of(line, object, member));
   PromptSample sample;
-  const json& prompt = object.at("prompt");
-  sample.ids = prompt.is_string() ? encoder.prompt(prompt.get_ref<const std::string&>())
-                                  : encoder.prompt(messages_of(line, prompt, "prompt"));
+  sample.ids = std::visit([&](const auto& words) { return encoder.prompt(words); }, prompt);
   if (sample.ids.empty()) line.refuse("the prompt is empty, and the tokenizer has no beginning-of-text token");
   encoder.check(sample.ids, line);
-  sample.prompt = prompt.dump();
+  sample.prompt = object.at(member).dump();
   const auto numbers = spelled_numbers(text);
   for (const auto& [name, value] : object.items())
-    if (name != "prompt") sample.fields.emplace(name, value.is_number() ? numbers.at(name) : value.dump());
+    if (name != member) sample.fields.emplace(name, value.is_number() ? numbers.at(name) : value.dump());
   return sample;
 }
 

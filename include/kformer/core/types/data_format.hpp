@@ -9,7 +9,7 @@ namespace kformer {
 enum class DataFormat {
   text,      ///< UTF-8 text; a file is a document
   tokens,    ///< token ids: `.npy` or HDF5
-  chat,      ///< conversations, one JSON object a line
+  chat,      ///< conversations, or prompts with completions, one JSON object a line
   synthetic  ///< no files: generated tasks
 };
 /// The names of the enumerators in decks, results and messages, in order.
