@@ -8,7 +8,7 @@
 #include "kformer/core/option_checks.hpp"
 #include "kformer/memory/arena.hpp"
 #include "kformer/model/generator.hpp"
-#include "kformer/ops/cross_entropy.hpp"
+#include "model/generator_sampling.hpp"
 
 /// \file
 /// Definitions of Generator's members.
@@ -119,6 +119,7 @@ void Generator<Exec, T>::start(const Exec& exec, std::vector<std::vector<std::in
   if (m_decoder.borrows()) m_decoder.update_gains(exec);  // the model may have learnt
   m_sequences.clear();
   m_live.clear();
+  m_final_logits.clear();
   m_computed_tokens = 0;
   m_chosen = !adapters.empty();
   const std::int32_t only = m_decoder.options().adapters.empty() ? -1 : 0;
@@ -131,9 +132,12 @@ void Generator<Exec, T>::start(const Exec& exec, std::vector<std::vector<std::in
     sequence.log_probabilities.assign(sequence.tokens.size(), std::numeric_limits<double>::quiet_NaN());
     if (m_options.max_new_tokens == 0 || is_full(sequence)) sequence.stopped = StopReason::length;
   }
-  for (std::int64_t s = 0; s < m_options.batch; ++s) m_cache.reset(s);
+  const auto reset_all = [&] {
+    for (std::int64_t s = 0; s < m_options.batch; ++s) m_cache.reset(s);
+  };
   bool goes_on = true;
   try {
+    reset_all();
     for (std::size_t s = 0; s < m_sequences.size() && goes_on; ++s) {
       const std::size_t from = reuse_prefix(exec, s);
       require_room(s, from);
@@ -141,6 +145,7 @@ void Generator<Exec, T>::start(const Exec& exec, std::vector<std::vector<std::in
     }
   } catch (...) {
     m_sequences.clear();  // none may go on half computed
+    reset_all();
     throw;
   }
   for (std::size_t s = 0; s < m_sequences.size() && !goes_on; ++s) this->stop(static_cast<std::int64_t>(s));
@@ -287,33 +292,55 @@ void Generator<Exec, T>::feed(const Exec& exec, std::span<const std::int64_t> ne
       adapters.push_back(m_sequences[s].adapter);
     }
   m_cache.begin_step(exec, new_tokens);
-  upload(exec, m_ids, {ids.begin(), ids.end()});
-  upload(exec, m_positions, std::move(positions));
-  // A decoder without adapters has no array of choices, which can only be -1.
-  const std::size_t chosen = m_chosen ? std::min(ids.size(), m_adapters.extent(0)) : 0;
-  if (chosen > 0) upload(exec, m_adapters, std::move(adapters));
-  m_decoder.step(exec, first(m_ids, ids.size()), first(m_positions, ids.size()), m_cache,
-                 first(m_adapters, chosen));
-  m_cache.end_step(exec);
+  try {
+    upload(exec, m_ids, {ids.begin(), ids.end()});
+    upload(exec, m_positions, std::move(positions));
+    // A decoder without adapters has no array of choices, which can only be -1.
+    const std::size_t chosen = m_chosen ? std::min(ids.size(), m_adapters.extent(0)) : 0;
+    if (chosen > 0) upload(exec, m_adapters, std::move(adapters));
+    m_decoder.step(exec, first(m_ids, ids.size()), first(m_positions, ids.size()), m_cache,
+                   first(m_adapters, chosen));
+    m_cache.end_step(exec);
+  } catch (...) {
+    m_cache.cancel_step();
+    throw;
+  }
   m_computed_tokens += static_cast<std::int64_t>(ids.size());
 }
 
-// The logits after the last tokens of the live sequences.
+// Brings the cache to all tokens of a sequence but the last one.
 template <class Exec, Scalar T>
-void Generator<Exec, T>::feed_last(const Exec& exec) {
+void Generator<Exec, T>::reach_last(const Exec& exec, std::size_t sequence, const char* function) {
+  const auto s = static_cast<std::int64_t>(sequence);
+  const std::int64_t wanted = std::ssize(m_sequences[sequence].tokens) - 1, length = m_cache.length(s);
+  if (length > wanted && !m_cache.can_truncate(s, wanted))
+    throw NotSupported(std::string("kformer::Generator::") + function + ": the cache has seen the last token of " +
+                       "sequence " + std::to_string(s) + " (after final_logits, a step that failed, or no_token), " +
+                       "and a " + name_of(m_cache.options().kind).data() +
+                       " cache cannot go back; call start with its tokens");
+  if (length > wanted) m_cache.truncate(s, wanted);
+  prefill(exec, sequence, static_cast<std::size_t>(length), {});
+}
+
+// The logits after the last tokens of these sequences.
+template <class Exec, Scalar T>
+void Generator<Exec, T>::feed_last(const Exec& exec, std::vector<std::size_t> live, const char* function) {
   std::vector<std::int64_t> new_tokens(static_cast<std::size_t>(m_cache.options().batch), 0);
-  std::vector<std::int32_t> ids, rows(m_live.size());
+  std::vector<std::int32_t> ids, rows(live.size());
+  m_live.clear();  // their logits are overwritten
+  m_final_logits.clear();
   if (m_options.recompute)
-    for (const std::size_t s : m_live) m_cache.reset(static_cast<std::int64_t>(s));
-  for (const std::size_t s : m_live) {
-    if (m_options.recompute) prefill(exec, s, 0, {});
+    for (const std::size_t s : live) m_cache.reset(static_cast<std::int64_t>(s));
+  for (const std::size_t s : live) {
+    reach_last(exec, s, function);
     new_tokens[s] = 1;
     ids.push_back(m_sequences[s].tokens.back());
   }
   feed(exec, new_tokens, ids);
   std::iota(rows.begin(), rows.end(), 0);
   upload(exec, m_rows, std::move(rows));
-  m_logits = m_decoder.logits(exec, first(m_rows, m_live.size()));
+  m_logits = m_decoder.logits(exec, first(m_rows, live.size()));
+  m_live = std::move(live);
 }
 
 template <class Exec, Scalar T>
@@ -324,11 +351,11 @@ bool Generator<Exec, T>::running() const {
 
 template <class Exec, Scalar T>
 void Generator<Exec, T>::step(const Exec& exec) {
-  m_live.clear();
+  std::vector<std::size_t> live;
   for (std::size_t s = 0; s < m_sequences.size(); ++s)
-    if (m_sequences[s].stopped == StopReason::none) m_live.push_back(s);
-  if (m_live.empty()) return;
-  feed_last(exec);
+    if (m_sequences[s].stopped == StopReason::none) live.push_back(s);
+  if (live.empty()) return m_live.clear();
+  feed_last(exec, std::move(live), "step");
   sample_tokens(exec);
   const auto host_tokens = download(exec, first(m_tokens, m_live.size()));
   const auto host_log_probabilities = download(exec, first(m_log_probabilities, m_live.size()));
@@ -347,60 +374,6 @@ void Generator<Exec, T>::step(const Exec& exec) {
       s.stopped = StopReason::length;
   }
   end_where_full();
-}
-
-// One call for each run of neighbours, so that a sequence draws from the stream of its number.
-template <class Exec, Scalar T>
-void Generator<Exec, T>::sample_tokens(const Exec& exec) {
-  std::vector<std::int32_t> positions;
-  for (const std::size_t s : m_live)
-    positions.push_back(static_cast<std::int32_t>(m_sequences[s].tokens.size()));
-  upload(exec, m_positions, std::move(positions));
-  if (penalised()) upload_history(exec);
-  for (std::size_t begin = 0, end = 0; begin < m_live.size(); begin = end) {
-    for (end = begin + 1; end < m_live.size() && m_live[end] == m_live[end - 1] + 1;) ++end;
-    const std::pair<std::size_t, std::size_t> run(begin, end);
-    SamplingOptions options = m_options.sampling;
-    options.first_stream += static_cast<std::int64_t>(m_live[begin]);
-    const auto rows = Kokkos::subview(m_logits, run, Kokkos::ALL);
-    const auto at = Kokkos::subview(m_positions, run), to = Kokkos::subview(m_tokens, run);
-    const auto scores = Kokkos::subview(m_log_probabilities, run);
-    if (penalised())
-      sample(exec,
-             SampleOperands{.logits = rows,
-                            .history = Kokkos::subview(m_history, run, Kokkos::ALL),
-                            .history_lengths = Kokkos::subview(m_history_lengths, run),
-                            .positions = at,
-                            .tokens = to,
-                            .log_probabilities = scores},
-             options, m_workspace);
-    else
-      sample(exec, rows, at, to, scores, options, m_workspace);
-  }
-  if (invariant()) take_losses(exec, m_logits, first(m_tokens, m_live.size()));
-}
-
-// The losses of tokens, by the kernel that training computes them with, in place of log-probabilities.
-template <class Exec, Scalar T>
-void Generator<Exec, T>::take_losses(const Exec& exec, const Matrix& logits, const Integers& tokens) {
-  const std::size_t rows = tokens.extent(0);
-  cross_entropy_forward(exec, logits, tokens, first(m_log_probabilities, rows), first(m_lse, rows));
-}
-
-// Each token of the window once.
-template <class Exec, Scalar T>
-void Generator<Exec, T>::upload_history(const Exec& exec) {
-  std::vector<std::int32_t> lengths;
-  for (std::size_t i = 0; i < m_live.size(); ++i) {
-    const auto& tokens = m_sequences[m_live[i]].tokens;
-    const std::size_t count = std::min(tokens.size(), m_history.extent(1));
-    std::vector<std::int32_t> window(tokens.end() - static_cast<std::ptrdiff_t>(count), tokens.end());
-    std::ranges::sort(window);
-    window.erase(std::unique(window.begin(), window.end()), window.end());
-    lengths.push_back(static_cast<std::int32_t>(window.size()));
-    upload(exec, Integers(&m_history(i, 0), m_history.extent(1)), std::move(window));
-  }
-  upload(exec, m_history_lengths, std::move(lengths));
 }
 
 template <class Exec, Scalar T>
@@ -425,10 +398,11 @@ std::vector<std::vector<double>> Generator<Exec, T>::step_logits(const Exec& exe
 
 template <class Exec, Scalar T>
 std::vector<std::vector<double>> Generator<Exec, T>::final_logits(const Exec& exec) {
-  m_live.resize(m_sequences.size());
-  std::iota(m_live.begin(), m_live.end(), std::size_t(0));
-  feed_last(exec);
-  return step_logits(exec);
+  if (!m_final_logits.empty()) return m_final_logits;  // the cache may not be able to go back
+  std::vector<std::size_t> all(m_sequences.size());
+  std::iota(all.begin(), all.end(), std::size_t(0));
+  feed_last(exec, std::move(all), "final_logits");
+  return m_final_logits = step_logits(exec);
 }
 
 }  // namespace kformer

@@ -192,6 +192,39 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused_and_changes_nothing) {
   }
 }
 
+// With keys and values of other tokens in a layer, and where a copy of a shared page was made.
+BOOST_AUTO_TEST_CASE(a_cancelled_step_changes_nothing) {
+  TestTensor<Exec, float> q({21, 4, 16}), k({21, 2, 16}), out({21, 4, 16});
+  q.fill([](std::size_t i) { return static_cast<float>(i % 7) - 3; });
+  k.fill([](std::size_t i) { return static_cast<float>(i % 5) - 2; });
+  for (const KvCacheOptions& options : every_kind) BOOST_TEST_CONTEXT(name_of(options.kind)) {
+      KvRun<float> cancelled(kv_config({4, 2, 16}), options), whole(kv_config({4, 2, 16}), options);
+      for (KvRun<float>* run : {&cancelled, &whole}) {
+        run->steps({{40, 7, 0}, {1, 0, 0}});
+        run->fork(0, 2);
+      }
+      auto& cache = *cancelled.cache;
+      for (int n = 0; n < 3; ++n) {
+        cache.begin_step(Exec(), std::vector<std::int64_t>{20, 0, 1});
+        // Heavy hitters would count the attention of its queries.
+        if (options.kind != KvCacheKind::heavy_hitters)
+          cache.attend(Exec(), 0, q.view<3>(), k.view<3>(), k.view<3>(), out.view<3>());
+        cache.cancel_step();
+        for (std::int64_t s = 0; s < 3; ++s) {
+          BOOST_TEST(cache.length(s) == whole.cache->length(s));
+          BOOST_TEST(cache.stored(s) == whole.cache->stored(s));
+        }
+      }
+      if (options.kind == KvCacheKind::paged) BOOST_TEST(cache.used_slots() == 16 * (3 + 1 + 1));
+      for (KvRun<float>* run : {&cancelled, &whole}) run->steps({{1, 1, 3}, {40, 0, 17}});
+      for (std::int64_t s = 0; s < 3; ++s) BOOST_TEST((cancelled.bits(s) == whole.bits(s)), "sequence " << s);
+      check_error<NotSupported>([&] { cache.cancel_step(); },
+                                std::string("kformer::KvCache::cancel_step: no step is open; call begin_step "
+                                            "first (") +
+                                    name_of(options.kind).data() + " cache)");
+    }
+}
+
 BOOST_AUTO_TEST_CASE(room_is_what_steps_can_fill) {
   for (const KvCacheOptions& options : every_kind) BOOST_TEST_CONTEXT(name_of(options.kind)) {
       KvRun<float> run(kv_config({4, 2, 16}), options);

@@ -56,6 +56,10 @@ struct GeneratedSequence {
 ///
 /// `start` computes all tokens of the prompts but the last ones, with which the first `step` begins. Every
 /// `step` waits for its tokens.
+///
+/// Where `start` throws while it computes, there are no sequences afterwards, and those of the cache are empty. Where
+/// `step` or `final_logits` throws, the sequences have the tokens that they had before, and the cache has no open step: the
+/// call may be repeated, or `start` begins anew.
 template <class Exec, Scalar T>
 class Generator {
  public:
@@ -89,6 +93,8 @@ class Generator {
   bool running() const;
 
   /// One more token for every sequence that goes on, if there is one to choose.
+  /// \throws NotSupported if the cache has seen the last token of a sequence already, as after `final_logits`, and cannot
+  ///         go back by one (`KvCache::can_truncate`)
   void step(const Exec& exec);
 
   /// Ends a sequence, for instance because its text contains a stop string of the caller.
@@ -98,11 +104,14 @@ class Generator {
   /// The sequences so far.
   const std::vector<GeneratedSequence>& sequences() const { return m_sequences; }
 
-  /// The logits that the last `step` chose from, by sequence; empty for sequences that ended earlier.
+  /// The logits that the last `step` chose from, by sequence; empty for sequences that ended earlier, and for all where it
+  /// threw before it had them.
   std::vector<std::vector<double>> step_logits(const Exec& exec) const;
 
-  /// The logits after the last token of every sequence; the cache has seen that token then.
-  /// \throws NotSupported if the cache has no room for them
+  /// The logits after the last token of every sequence; the cache has seen that token then. What an interrupted `start` left
+  /// out is computed first. Until the next `step` further calls return the same numbers.
+  /// \throws NotSupported if the cache has no room, or has seen the last token of a sequence already, as with
+  ///         `StopReason::no_token`, and cannot go back by one
   std::vector<std::vector<double>> final_logits(const Exec& exec);
 
   /// Tokens that went through the model since `start`; those that sequences share count once.
@@ -125,7 +134,8 @@ class Generator {
   void feed(const Exec& exec, std::span<const std::int64_t> new_tokens, std::span<const std::int32_t> ids);
   void require_room(std::size_t prompt, std::size_t from);
   void end_where_full();
-  void feed_last(const Exec& exec);
+  void reach_last(const Exec& exec, std::size_t sequence, const char* function);
+  void feed_last(const Exec& exec, std::vector<std::size_t> live, const char* function);
   void sample_tokens(const Exec& exec);
   void take_losses(const Exec& exec, const Matrix& logits, const Integers& tokens);
   double log_probability(C score) const { return invariant() ? -static_cast<double>(score) : score; }
@@ -155,6 +165,7 @@ class Generator {
   std::vector<std::size_t> m_live;                  // sequences of the last step
   std::deque<std::vector<std::int32_t>> m_uploads;  // what copies may read until the next fence
   Matrix m_logits;                                  // behind their last tokens, in memory of the decoder
+  std::vector<std::vector<double>> m_final_logits;  // that `final_logits` returned since the last step
   MemoryBlock<memory_space> m_block;
   bool m_chosen = false;  // whether each sequence has an adapter of its own
   Integers m_ids, m_positions, m_rows, m_tokens, m_history_lengths, m_adapters;

@@ -143,6 +143,11 @@ class KvCache {
   /// \throws NotSupported if no step is open
   void end_step(const Exec& exec);
 
+  /// Closes the step as if it had not been opened, for instance because an error ended it: lengths and rooms are those from
+  /// before. Only the attention of its queries stays counted (heavy_hitters).
+  /// \throws NotSupported if no step is open
+  void cancel_step();
+
   /// `to` becomes a copy of `from`, so that a common beginning is computed once. Paged sequences share their
   /// pages until one writes to them.
   /// \throws NotSupported if a step is open or there is no such sequence

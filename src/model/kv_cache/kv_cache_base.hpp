@@ -173,6 +173,14 @@ void KvCache<Exec, T>::end_step(const Exec& exec) {
 }
 
 template <class Exec, Scalar T>
+void KvCache<Exec, T>::cancel_step() {
+  require(m_open, "cancel_step", "no step is open; call begin_step first");
+  m_open = false;
+  for (std::int64_t s = 0; s < m_options.batch; ++s)
+    if (m_new_tokens[s] > 0) shorten(s, m_lengths[s]);
+}
+
+template <class Exec, Scalar T>
 void KvCache<Exec, T>::fork(const Exec& exec, std::int64_t from, std::int64_t to) {
   require_closed("fork");
   require_sequence("fork", from);
