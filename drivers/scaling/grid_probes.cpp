@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t few_bytes = 64;
 // The calls of the kernels, in this order. Those of each axis follow, each with messages and without.
-enum Kernel : std::size_t { forward, backward, weights, one_micro_batch, three_micro_batches, kernels };
+enum Kernel : std::size_t { forward, backward, whole_backward, one_micro_batch, three_micro_batches, kernels };
 
 // A rank whose messages have always arrived. It receives nothing: times of kernels do not depend on what they compute.
 class SilentCommunicator final : public Communicator {
@@ -170,8 +170,8 @@ std::vector<std::function<void()>> GridProbes::calls() {
   };
   all[forward] = when_computing([this] { m_layer->forward(); });
   all[backward] = when_computing([this] { m_layer->backward(); });
-  all[weights] = when_computing([this] {
-    if (m_splits) m_layer->backward_weights();
+  all[whole_backward] = when_computing([this] {
+    if (m_splits) m_layer->whole_backward();
   });
   all[one_micro_batch] = when_computing([this] { static_cast<void>(m_learner->step(m_steps[0])); });
   all[three_micro_batches] = when_computing([this] { static_cast<void>(m_learner->step(m_steps[1])); });
@@ -197,9 +197,14 @@ KernelTimes GridProbes::times(std::span<const TurnSamples> samples) const {
     return m_wait ? samples[kernel].slowest().seconds : samples[kernel].mean_of_first(m_busy);
   };
   const auto seconds = [&](Kernel kernel) { return measure::quantile(of_ranks(kernel), 0.5); };
-  KernelTimes times{.forward = seconds(forward), .weights = m_splits ? seconds(weights) : 0};
-  times.backward = seconds(backward) + times.weights;
+  KernelTimes times{.forward = seconds(forward), .backward = seconds(m_splits ? whole_backward : backward)};
   // Differences of neighbouring samples: what makes both slow does not count.
+  if (m_splits) {
+    const auto inputs = of_ranks(backward), all = of_ranks(whole_backward);
+    std::vector<double> rest;
+    for (std::size_t i = 0; i < all.size(); ++i) rest.push_back(all[i] - inputs[i]);
+    times.weights = std::max(0.0, measure::quantile(rest, 0.5));
+  }
   const auto ones = of_ranks(one_micro_batch), threes = of_ranks(three_micro_batches);
   std::vector<double> batches, updates;
   for (std::size_t i = 0; i < ones.size(); ++i) {

@@ -20,8 +20,8 @@ class LayerBench {
   virtual void forward() = 0;
   /// Backward of the last forward; waits. Without gradients of weights if these are work of their own.
   virtual void backward() = 0;
-  /// Gradients of weights that backward left; waits.
-  virtual void backward_weights() = 0;
+  /// The same, then the gradients of weights that backward left; waits.
+  virtual void whole_backward() = 0;
 };
 
 /// What ranks do with a link.

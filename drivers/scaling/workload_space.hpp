@@ -41,9 +41,10 @@ class LayerBenchOn final : public LayerBench {
     m_layer.backward(m_exec, m_x, m_dy, m_dx);
     m_exec.fence("kformer-scaling::backward");
   }
-  void backward_weights() override {
+  void whole_backward() override {
+    m_layer.backward(m_exec, m_x, m_dy, m_dx);
     m_layer.backward_weights(m_exec, m_x);
-    m_exec.fence("kformer-scaling::backward_weights");
+    m_exec.fence("kformer-scaling::whole_backward");
   }
 
  private:

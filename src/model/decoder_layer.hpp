@@ -101,7 +101,7 @@ void DecoderLayer<Exec, T>::use_adapters(AdapterUse use) {
   m_guard.require("DecoderLayer", "use_adapters");
   if (!adapts() || use == m_adapter_use) return;
   m_adapter_use = use;
-  m_ran_forward = false;
+  for (Pass& pass : m_passes) pass = {};
 }
 
 template <class Exec, Scalar T>
@@ -138,22 +138,24 @@ void DecoderLayer<Exec, T>::forward(const Exec& exec, const ConstMatrix& x, cons
     throw NotSupported(
         "kformer::DecoderLayer::forward: the rotary tables are empty; call prepare(exec) once, before the "
         "first forward");
-  Impl::require_views("DecoderLayer::forward", {{"x", tensor_ref(x)}, {"y", tensor_ref(y)}},
-                      {state_rows(), m_config.hidden_size});
+  Impl::require_arrays("DecoderLayer::forward", {{"x", tensor_ref(x)}, {"y", tensor_ref(y)}},
+                       {state_rows(), m_config.hidden_size});
   Operands("DecoderLayer::forward", {{"x", tensor_ref(x)}, {"y", tensor_ref(y)}}).require_disjoint("y");
-  Impl::require_packed("DecoderLayer::forward", m_options, m_shape.rows(), packed);
+  Impl::require_packed<Exec>("DecoderLayer::forward", m_options, m_shape.rows(), packed);
+  m_passes[m_slot] = {};
   if (has_magnitudes() && uses_adapters()) update_gains(exec);
   save(exec, x, packed);
   {
     Region region("down");
     add_product(exec, down_map(), m_product, m_h, y);
   }
-  m_ran_forward = true;
+  m_passes[m_slot].ran_forward = true;
 }
 
 // All that backward reads: forward without its last product.
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::save(const Exec& exec, const ConstMatrix& x, const Packed& packed) {
+  if (keeps_nothing()) m_shared->computed = nullptr;
   normalise(exec, attention_norm(), x);
   {
     Region region("qkv");
@@ -187,14 +189,15 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, con
     throw NotSupported(
         "kformer::DecoderLayer::backward: the adapters are switched off, and nothing else has a gradient; call "
         "use_adapters(AdapterUse::on) and forward(exec, x, y) first");
-  if (!m_ran_forward)
+  if (!m_passes[m_slot].ran_forward)
     throw NotSupported("kformer::DecoderLayer::backward: there was no forward; call forward(exec, x, y) first");
-  Impl::require_views("DecoderLayer::backward",
-                      {{"x", tensor_ref(x)}, {"dy", tensor_ref(dy)}, {"dx", tensor_ref(dx)}},
-                      {state_rows(), m_config.hidden_size});
+  Impl::require_arrays("DecoderLayer::backward",
+                       {{"x", tensor_ref(x)}, {"dy", tensor_ref(dy)}, {"dx", tensor_ref(dx)}},
+                       {state_rows(), m_config.hidden_size});
   Operands("DecoderLayer::backward", {{"x", tensor_ref(x)}, {"dy", tensor_ref(dy)}, {"dx", tensor_ref(dx)}})
       .require_disjoint("dx");
-  Impl::require_packed("DecoderLayer::backward", m_options, m_shape.rows(), packed);
+  Impl::require_packed<Exec>("DecoderLayer::backward", m_options, m_shape.rows(), packed);
+  m_passes[m_slot].weights_wait = false;
   if (m_options.split_backward)
     Kokkos::deep_copy(exec, m_dy, dy);
   else if (!m_options.accumulate)
@@ -229,6 +232,7 @@ void DecoderLayer<Exec, T>::backward(const Exec& exec, const ConstMatrix& x, con
     if (m_config.attention_bias && !adapts()) linear_backward_bias(exec, m_d_qkv, m_vectors.bias);
   }
   norm_gradient(exec, attention_norm(), x, m_dh, dx);
+  m_passes[m_slot].weights_wait = m_options.split_backward;
 }
 
 template <class Exec, Scalar T>

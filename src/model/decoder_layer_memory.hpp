@@ -184,6 +184,7 @@ template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::place_activations(Ledger& ledger) {
   const auto arena = activation_arena();
   const char* label = "DecoderLayer::activations";
+  m_passes.resize(static_cast<std::size_t>(m_options.slots));
   if (keeps_nothing())
     Impl::allocate_or_share(arena, ledger, MemoryClass::activations, label, m_shared->activations);
   else {
@@ -200,9 +201,10 @@ void DecoderLayer<Exec, T>::use_slot(std::int64_t slot) {
   if (slot < 0 || slot >= m_options.slots)
     throw NotSupported("kformer::DecoderLayer::use_slot: there is no slot " + std::to_string(slot) +
                        ", only 0 to " + std::to_string(m_options.slots - 1) + " (LayerOptions::slots)");
+  m_slot = static_cast<std::size_t>(slot);
   m_shared->computed = nullptr;
   if (keeps_nothing()) return;
-  activation_arena().bind(m_activation_blocks[static_cast<std::size_t>(slot)]);
+  activation_arena().bind(m_activation_blocks[m_slot]);
   if (!keeps_rotated()) m_rotated = m_qkv;
 }
 

@@ -29,11 +29,15 @@ void DecoderLayer<Exec, T>::reverse_product(const Exec& exec, const M& map, cons
 template <class Exec, Scalar T>
 void DecoderLayer<Exec, T>::backward_weights(const Exec& exec, const ConstMatrix& x) {
   m_guard.require("DecoderLayer", "backward_weights");
-  if (!m_options.split_backward || !m_ran_forward)
+  bool& wait = m_passes[m_slot].weights_wait;
+  if (!wait)
     throw NotSupported(std::string("kformer::DecoderLayer::backward_weights: ") +
-                       (m_ran_forward ? "backward has made these gradients; set LayerOptions::split_backward"
-                                      : "there was no forward; call forward(exec, x, y) and backward first"));
-  Impl::require_view("DecoderLayer::backward_weights", "x", x, {state_rows(), m_config.hidden_size});
+                       (m_options.split_backward
+                            ? "each backward allows one backward_weights; call forward and backward first"
+                            : "backward has made these gradients; set LayerOptions::split_backward"));
+  Impl::require_arrays("DecoderLayer::backward_weights", {{"x", tensor_ref(x)}},
+                       {state_rows(), m_config.hidden_size});
+  wait = false;
   // Other layers may have used their arrays since `backward`.
   if (!m_options.accumulate) clear_gradients(exec);
   if (puts_off_vectors()) add_vectors(exec);

@@ -143,6 +143,14 @@ void LlamaModel<Exec, T>::require_saved(Saved saved, const char* function, const
   if (m_passes[m_slot].saved != saved)
     throw NotSupported(std::string("kformer::LlamaModel::") + function + ": each " + forward + " allows one " +
                        function + "; call " + forward + " first");
+  // The caller may have changed what forward was given.
+  require_packed(function, m_passes[m_slot].packed);
+}
+
+template <class Exec, Scalar T>
+void LlamaModel<Exec, T>::require_packed(const char* function, const PackedTokens<memory_space>& packed) const {
+  Impl::require_packed<Exec>((std::string("LlamaModel::") + function).c_str(), m_options, m_shape.rows(),
+                             packed);
 }
 
 template <class Exec, Scalar T>
@@ -154,7 +162,8 @@ void LlamaModel<Exec, T>::require_states(const char* function, const char* role,
                        std::string(role) + " to have " + std::to_string(state_rows()) +
                            " rows (batch x seq_len) and " + std::to_string(m_config.hidden_size) +
                            " columns (hidden_size)")
-      .require_unit_stride();
+      .require_unit_stride()
+      .require_addresses();
 }
 
 template <class Exec, Scalar T>
@@ -164,8 +173,9 @@ void LlamaModel<Exec, T>::forward(const Exec& exec, const Tokens& ids,
   if (!has_embedding())
     throw NotSupported("kformer::LlamaModel::forward: a part that begins with layer " +
                        std::to_string(m_part.begin) + " has no embedding; call forward_embedded");
-  Impl::require_view("LlamaModel::forward", "ids", ids, {m_shape.rows()});
-  Impl::require_packed("LlamaModel::forward", m_options, m_shape.rows(), packed);
+  Impl::require_arrays("LlamaModel::forward", {{"ids", tensor_ref(ids)}}, {m_shape.rows()});
+  require_packed("forward", packed);
+  m_passes[m_slot] = {};
   {
     Region region("embedding");
     m_vocabulary.embed(exec, ids, m_weight.embedding, m_kept.front());
@@ -178,9 +188,9 @@ template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::forward_embedded(const Exec& exec, const ConstMatrix& x,
                                            const PackedTokens<memory_space>& packed) {
   require_prepared("forward_embedded");
-  Impl::require_packed("LlamaModel::forward_embedded", m_options, m_shape.rows(), packed);
+  require_packed("forward_embedded", packed);
   require_states("forward_embedded", "x", tensor_ref(x));
-  Operands("LlamaModel::forward_embedded", {{"x", tensor_ref(x)}}).require_addresses();
+  m_passes[m_slot] = {};
   Kokkos::deep_copy(exec, m_kept.front(), x);
   run_layers(exec, packed);
   m_passes[m_slot].saved = Saved::forward_embedded;
@@ -247,8 +257,8 @@ void LlamaModel<Exec, T>::loss(const Exec& exec, const Tokens& targets, const To
                                const CrossEntropyOptions& options) {
   require_head("loss", true);
   require_forward("loss");
-  Impl::require_views("LlamaModel::loss", {{"targets", tensor_ref(targets)}, {"loss", tensor_ref(loss)}},
-                      {m_shape.rows()});
+  Impl::require_arrays("LlamaModel::loss", {{"targets", tensor_ref(targets)}, {"loss", tensor_ref(loss)}},
+                       {m_shape.rows()});
   m_vocabulary.loss(exec, {.x = m_hidden, .weight = head(), .targets = targets, .loss = loss},
                     {.cross_entropy = options, .batch_invariant = m_options.batch_invariant}, m_loss_workspace);
 }
@@ -259,12 +269,12 @@ void LlamaModel<Exec, T>::backward(const Exec& exec, const Tokens& ids, const To
                                    const CrossEntropyOptions& options) {
   require_head("backward", true);
   require_saved(Saved::forward, "backward", "forward");
-  Impl::require_views("LlamaModel::backward",
-                      {{"ids", tensor_ref(ids)},
-                       {"targets", tensor_ref(targets)},
-                       {"dloss", tensor_ref(dloss)},
-                       {"loss", tensor_ref(loss)}},
-                      {m_shape.rows()});
+  Impl::require_arrays("LlamaModel::backward",
+                       {{"ids", tensor_ref(ids)},
+                        {"targets", tensor_ref(targets)},
+                        {"dloss", tensor_ref(dloss)},
+                        {"loss", tensor_ref(loss)}},
+                       {m_shape.rows()});
   embedding_gradient(exec, ids, layer_gradients(exec, targets, dloss, loss, options, nullptr));
 }
 
@@ -286,7 +296,7 @@ void LlamaModel<Exec, T>::backward_embedded(const Exec& exec, const Tokens& targ
   require_head("backward_embedded", true);
   require_saved(Saved::forward_embedded, "backward_embedded", "forward_embedded");
   require_states("backward_embedded", "dx", tensor_ref(dx));
-  Impl::require_views(
+  Impl::require_arrays(
       "LlamaModel::backward_embedded",
       {{"targets", tensor_ref(targets)}, {"dloss", tensor_ref(dloss)}, {"loss", tensor_ref(loss)}},
       {m_shape.rows()});
@@ -333,12 +343,14 @@ typename LlamaModel<Exec, T>::Matrix LlamaModel<Exec, T>::reverse_layers(const E
   // Nested layers compute states again in the array of the hidden ones; what is allowed must not depend on the schedule.
   m_passes[m_slot].saved = Saved::nothing;
   m_passes[m_slot].has_hidden = false;
+  const Matrix first =
+      m_chain.backward([&](std::int64_t l, const Matrix& x, const Matrix& y) { run_layer(exec, l, x, y); },
+                       [&](std::int64_t l, const Matrix& x, const Matrix& dy, const Matrix& dx_of_layer) {
+                         reverse_layer(exec, l, x, dy, dx_of_layer);
+                       },
+                       m_dx, m_dy, m_hidden, dx);
   m_passes[m_slot].weights_wait = m_options.split_backward;
-  return m_chain.backward([&](std::int64_t l, const Matrix& x, const Matrix& y) { run_layer(exec, l, x, y); },
-                          [&](std::int64_t l, const Matrix& x, const Matrix& dy, const Matrix& dx_of_layer) {
-                            reverse_layer(exec, l, x, dy, dx_of_layer);
-                          },
-                          m_dx, m_dy, m_hidden, dx);
+  return first;
 }
 
 }  // namespace kformer

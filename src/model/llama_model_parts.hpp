@@ -61,7 +61,7 @@ template <class Exec, Scalar T>
 void LlamaModel<Exec, T>::backward_states(const Exec& exec, const Tokens& ids, const ConstMatrix& dy) {
   require_head("backward_states", false);
   require_saved(Saved::forward, "backward_states", "forward");
-  Impl::require_view("LlamaModel::backward_states", "ids", ids, {m_shape.rows()});
+  Impl::require_arrays("LlamaModel::backward_states", {{"ids", tensor_ref(ids)}}, {m_shape.rows()});
   require_states("backward_states", "dy", tensor_ref(dy));
   begin_gradients_of_ends(exec);
   Kokkos::deep_copy(exec, m_dx, dy);

@@ -183,6 +183,7 @@ void MultiHeadAttention<Exec, T>::project(const Exec& exec, const ConstMatrix& x
                           {"weights.o_bias", tensor_ref(m_weight.o_bias)}});
   Impl::require_allocated("MultiHeadAttention::forward", "the module", m_activation_block.data(),
                           m_activation_block.bytes());
+  m_saved = Saved::nothing;
   Impl::affine(exec, x, m_weight.q, m_weight.q_bias, Impl::rows_of_heads(m_q), m_product_workspace);
   Impl::affine(exec, context, m_weight.k, m_weight.k_bias, Impl::rows_of_heads(m_k), m_product_workspace);
   Impl::affine(exec, context, m_weight.v, m_weight.v_bias, Impl::rows_of_heads(m_v), m_product_workspace);

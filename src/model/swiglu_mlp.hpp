@@ -78,6 +78,7 @@ void SwigluMlp<Exec, T>::forward(const Exec& exec, const ConstMatrix& x, const M
                           {"weights.down", tensor_ref(m_weight.down)}});
   Impl::require_allocated("SwigluMlp::forward", "the module", m_activation_block.data(),
                           m_activation_block.bytes());
+  m_ran_forward = false;
   linear_forward(exec, x, m_weight.gate, m_gate, {}, m_product_workspace);
   linear_forward(exec, x, m_weight.up, m_up, {}, m_product_workspace);
   swiglu_forward(exec, m_gate, m_up, m_product);

@@ -3,33 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <stdexcept>
 
-#include "kformer/core/kernel_list.hpp"
 #include "model/generation.hpp"
 #include "support/errors.hpp"
+#include "support/interruption.hpp"
 
 namespace kformer::Testing {
 namespace {
-
-/// Throws in place of the n-th kernel of a function.
-class Interruption final : public KernelObserver {
- public:
-  Interruption(std::string function, int call)
-      : m_function(std::move(function)), m_left(call), m_previous(set_kernel_observer(this)) {}
-  ~Interruption() override { set_kernel_observer(m_previous); }
-  Interruption(const Interruption&) = delete;
-  Interruption& operator=(const Interruption&) = delete;
-
-  void chosen(const char*, const char* function, const char*) override {
-    if (m_function == function && --m_left == 0) throw std::runtime_error("interrupted");
-  }
-
- private:
-  std::string m_function;
-  int m_left;
-  KernelObserver* m_previous;
-};
 
 KvCacheOptions options_of(KvCacheKind kind) {
   return {.kind = kind, .batch = 2, .page_tokens = 3, .sinks = 1, .window = 3, .budget = 64};
@@ -46,9 +26,9 @@ struct Generation {
 
   explicit Generation(const KvCacheOptions& kept, const ModelInputs& inputs = some_inputs())
       : run(inputs, {.max_rows = 8, .max_logit_rows = 2, .max_positions = 64}, kept),
-        generator(
-            run.decoder, *run.cache,
-            {.batch = 2, .max_new_tokens = 9, .prefill_chunk = 4, .sampling = {.temperature = 0}}, *run.ledger) {}
+        generator(run.decoder, *run.cache,
+                  {.batch = 2, .max_new_tokens = 9, .prefill_chunk = 4, .sampling = {.temperature = 0}},
+                  *run.ledger) {}
 
   void go_on() {
     while (generator.running()) generator.step(Exec());
@@ -58,9 +38,9 @@ struct Generation {
     BOOST_TEST_REQUIRE(found.size() == expected.size());
     for (std::size_t s = 0; s < found.size(); ++s) {
       BOOST_TEST(found[s].tokens == expected[s].tokens, boost::test_tools::per_element());
-      const bool same = std::ranges::equal(
-          found[s].log_probabilities, expected[s].log_probabilities,
-          [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); });
+      const bool same =
+          std::ranges::equal(found[s].log_probabilities, expected[s].log_probabilities,
+                             [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); });
       BOOST_TEST(same, "the scores of sequence " << s);
     }
   }
@@ -82,7 +62,7 @@ BOOST_AUTO_TEST_CASE(a_start_that_failed_leaves_no_sequences_and_an_empty_cache)
       for (const int call : {1, 3, 8}) {
         {
           const Interruption interruption("attention_forward", call);
-          BOOST_CHECK_THROW(run.generator.start(Exec(), two_prompts()), std::runtime_error);
+          BOOST_CHECK_THROW(run.generator.start(Exec(), two_prompts()), Interrupted);
         }
         BOOST_TEST(run.generator.sequences().empty());
         for (const std::int64_t s : {0, 1}) BOOST_TEST(run.run.cache->length(s) == 0);
@@ -106,7 +86,7 @@ BOOST_AUTO_TEST_CASE(a_step_that_failed_can_be_repeated) {
         const bool late = goes_back && n % 2 == 1;
         {
           const Interruption interruption(late ? "sample" : "attention_forward", late ? 1 : 1 + n % 5);
-          BOOST_CHECK_THROW(run.generator.step(Exec()), std::runtime_error);
+          BOOST_CHECK_THROW(run.generator.step(Exec()), Interrupted);
         }
         run.check_same(whole);
         if (!late)

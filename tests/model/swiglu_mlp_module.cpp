@@ -4,6 +4,7 @@
 #include "support/errors.hpp"
 #include "support/every_kernel.hpp"
 #include "support/gradient_check.hpp"
+#include "support/interruption.hpp"
 
 namespace kformer::Testing {
 namespace {
@@ -188,6 +189,32 @@ BOOST_AUTO_TEST_CASE(nothing_is_accumulated_before_everything_is_checked) {
   refused([&] { m.module.backward(Exec(), x, d, dx, {.gate = gate, .up = gate, .down = down}); },
           "backward: extents do not match: dy[10,8]; expected dy[3,8]");
   refused([&] { m.module.forward(Exec(), x, d); }, "forward: extents do not match: y[10,8]; expected y[3,8]");
+  const std::string lacks = " has no memory (null pointer, or a ledger that only counts); allocate it: ";
+  const auto nowhere = [](const auto& view) { return std::decay_t<decltype(view)>(nullptr, view.layout()); };
+  const auto up = m.half(d, 1);
+  refused([&] { m.module.forward(Exec(), x, nowhere(dx)); }, "forward: y" + lacks + "y[3,8]");
+  refused([&] { m.module.backward(Exec(), nowhere(x), dy, dx, {.gate = gate, .up = up, .down = down}); },
+          "backward: x" + lacks + "x[3,8]");
+  refused([&] { m.module.backward(Exec(), x, dy, nowhere(dx), {.gate = gate, .up = up, .down = down}); },
+          "backward: dx" + lacks + "dx[3,8]");
+  refused([&] { m.module.backward(Exec(), x, dy, dx, {.gate = nowhere(gate), .up = up, .down = down}); },
+          "backward: gradients.gate" + lacks + "gradients.gate[5,8]");
+  m.backward();  // still after the first forward
+  BOOST_TEST((m.d_down.bits() != before));
+}
+
+BOOST_AUTO_TEST_CASE(there_is_no_backward_after_a_forward_that_failed) {
+  Module<float> m(3, 8, 5);
+  m.forward();
+  {
+    const Interruption interruption("swiglu_forward", 1);
+    BOOST_CHECK_THROW(m.forward(), Interrupted);
+  }
+  check_error<NotSupported>(
+      [&] { m.backward(); },
+      "kformer::SwigluMlp::backward: there was no forward; call forward(exec, x, y) first");
+  m.forward();
+  m.backward();
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -183,14 +183,15 @@ class DecoderLayer {
   void forward(const Exec&, const Impl::Passed<Impl::Role::x, ConstMatrix>&,
                const Impl::Passed<Impl::Role::y, Matrix>&, const PackedTokens<memory_space>& = {}) {}
 
-  /// Gradients of the last `forward`, any number of times. `dx` is overwritten, parameter gradients are
+  /// Gradients of the last `forward` of the slot, any number of times. `dx` is overwritten, parameter gradients are
   /// accumulated, or overwritten without `LayerOptions::accumulate`.
   /// \param exec   the instance everything is launched on
   /// \param x      (batch · seq, hidden), T, as passed to `forward`
   /// \param dy     (batch · seq, hidden), T
   /// \param dx     (batch · seq, hidden), T, overwritten; not `x` or `dy`
   /// \param packed as passed to `forward`
-  /// \throws NotSupported in inference, with adapters that are switched off, or if there was no `forward`
+  /// \throws NotSupported in inference, with adapters that are switched off, or if there was no `forward` in the slot, or
+  ///                      one that failed
   /// \throws DimensionMismatch if extents do not match
   void backward(const Exec& exec, const ConstMatrix& x, const ConstMatrix& dy, const Matrix& dx,
                 const PackedTokens<memory_space>& packed = {});
@@ -201,12 +202,13 @@ class DecoderLayer {
                 const Impl::Passed<Impl::Role::dy, ConstMatrix>&, const Impl::Passed<Impl::Role::dx, Matrix>&,
                 const PackedTokens<memory_space>& = {}) {}
 
-  /// The gradients of the weights, or those of adapters and magnitudes, after `backward`, with
-  /// `LayerOptions::split_backward`. They have the bits that `backward` alone would make: it has kept those of norms and
-  /// biases in the slot. Dropout must be as in `backward`.
+  /// The gradients that `backward` leaves out with `LayerOptions::split_backward`: of all weights, or of the adapters with
+  /// their magnitudes. They are accumulated, or overwritten without `LayerOptions::accumulate`, and have the bits that
+  /// `backward` makes without `split_backward`; until now it has kept those of norms and biases in the slot. Each `backward`
+  /// allows one call. Dropout must be as in `backward`.
   /// \param exec the instance everything is launched on
   /// \param x    (batch · seq, hidden), T, as passed to `forward`
-  /// \throws NotSupported without `split_backward`, or if there was no `forward`
+  /// \throws NotSupported without `split_backward`, or if there was no `backward` since the last call in this slot
   /// \throws DimensionMismatch if extents do not match
   void backward_weights(const Exec& exec, const ConstMatrix& x);
 
@@ -329,11 +331,19 @@ class DecoderLayer {
     return m_options.packed && !context_ranks() ? LayerShape{1, m_shape.rows()} : m_shape;
   }
 
+  // What the arrays of a slot hold.
+  struct Pass {
+    bool ran_forward = false;   // what `backward` reads
+    bool weights_wait = false;  // what `backward_weights` reads
+  };
+
   LlamaConfig m_config;
   LayerShape m_shape;
   LayerOptions m_options;
   Impl::MoveGuard m_guard;
-  bool m_prepared = false, m_ran_forward = false;
+  std::vector<Pass> m_passes;  // by slot
+  std::size_t m_slot = 0;
+  bool m_prepared = false;
   AdapterUse m_adapter_use = AdapterUse::on;
 
   LayerWeights<memory_space, T> m_weight;

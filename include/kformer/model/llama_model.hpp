@@ -359,6 +359,7 @@ class LlamaModel {
   void require_prepared(const char* function) const;
   void require_forward(const char* function) const;
   void require_saved(Saved saved, const char* function, const char* forward) const;
+  void require_packed(const char* function, const PackedTokens<memory_space>& packed) const;
   void require_states(const char* function, const char* role, const TensorRef& states) const;
   bool trains() const { return m_options.mode == LayerMode::training; }
   bool adapts() const { return m_options.lora.any(); }

@@ -77,6 +77,10 @@ AttentionBackward planned_attention_backward(const AttentionShape& shape, const 
                                              const AttentionExtraRefs& extras,
                                              const AttentionExtraGradientRefs& gradients);
 
+/// Where packed sequences begin, and the end of the last, in memory that the host can read.
+/// \throws DimensionMismatch if they do not start at 0, decrease, or do not end at `total`
+void check_sequence_starts(const Operands& all, const char* role, const TensorRef& starts, std::int64_t total);
+
 /// The lengths of packed sequences, where the host can read them.
 /// \throws DimensionMismatch if they do not start at 0, decrease, or do not end at q_len and kv_len
 void check_sequence_lengths(const Operands& all, const AttentionExtraRefs& extras, std::int64_t q_len,

@@ -36,11 +36,27 @@ void require_view(const char* function, const char* name, const V& view,
   require_views(function, {{name, tensor_ref(view)}}, extents);
 }
 
+/// Requires memory behind each of these that has elements.
+/// \throws DimensionMismatch naming the module and the View
+inline void require_addresses(const char* function, std::initializer_list<Operand> views) {
+  for (const Operand& view : views) Operands(function, {view}).require_addresses();
+}
+
+/// The extents and the memory of operands. Modules launch several parts: what a part has accumulated cannot be taken
+/// back if the next one finds that a View has no memory.
+/// \throws DimensionMismatch naming the module and the View
+inline void require_arrays(const char* function, std::initializer_list<Operand> views,
+                           std::initializer_list<std::int64_t> extents) {
+  require_views(function, views, extents);
+  require_addresses(function, views);
+}
+
 /// Requires that the output of a forward shares no memory with what it reads. In training backward reads the inputs
-/// again; in inference the output may be one of them itself. `context` may be absent.
+/// again; in inference the output may be one of them itself. `context` may be absent. All must have memory.
 /// \throws DimensionMismatch
 template <class X, class Y>
 void require_output(const char* function, LayerMode mode, const X& x, const TensorRef& context, const Y& y) {
+  require_addresses(function, {{"x", tensor_ref(x)}, {"context", context}, {"y", tensor_ref(y)}});
   const Operands all(function, {{"x", tensor_ref(x)}, {"context", context}, {"y", tensor_ref(y)}});
   if (mode == LayerMode::training)
     all.require_disjoint("y");
@@ -48,10 +64,12 @@ void require_output(const char* function, LayerMode mode, const X& x, const Tens
     all.require_disjoint("y", {"x", "context"});
 }
 
-/// Requires that each View that is written shares no memory with the others, nor with one that is read.
+/// Requires that each View that is written shares no memory with the others, nor with one that is read, and that all have
+/// memory.
 /// \throws DimensionMismatch naming the module and both
 inline void require_separate(const char* function, std::initializer_list<Operand> written,
                              std::initializer_list<Operand> read) {
+  for (const auto& views : {written, read}) require_addresses(function, views);
   for (const Operand& out : written)
     for (const auto& others : {written, read})
       for (const Operand& other : others)

@@ -6,22 +6,29 @@
 #include "kformer/core/operands.hpp"
 #include "kformer/model/decoder_layer.hpp"
 #include "kformer/ops/attention.hpp"
+#include "model/layer_options.hpp"
 
 /// \file
 /// Packed tokens as operands.
 
 namespace kformer::Impl {
 
-/// Requires the borders of documents and the positions of `rows` tokens, if `options` say that they are packed.
+/// Requires the borders of documents and the positions of `rows` tokens, if `options` say that they are packed. On hosts it
+/// reads the borders, before anything runs: attention would find out in the middle of a layer.
 /// \throws DimensionMismatch naming the function
-template <class Space>
+template <class Exec>
 void require_packed(const char* function, const LayerOptions& options, std::int64_t rows,
-                    const PackedTokens<Space>& packed) {
+                    const PackedTokens<typename Exec::memory_space>& packed) {
   if (!options.packed) return;
-  Operands(function, {{"starts", tensor_ref(packed.starts)}, {"positions", tensor_ref(packed.positions)}})
-      .require_extents(packed.starts.extent(0) > 1 && tensor_ref(packed.positions).has_extents({rows}),
-                       "starts of at least one document and the end of the last, and positions of " +
-                           std::to_string(rows) + " tokens (batch x seq_len)");
+  const TensorRef starts = tensor_ref(packed.starts);
+  const Operands all(function, {{"starts", starts}, {"positions", tensor_ref(packed.positions)}});
+  all.require_extents(packed.starts.extent(0) > 1 && tensor_ref(packed.positions).has_extents({rows}),
+                      "starts of at least one document and the end of the last, and positions of " +
+                          std::to_string(rows) + " tokens (batch x seq_len)")
+      .require_addresses();
+  if constexpr (is_host_space<Exec>)
+    check_sequence_starts(all, "starts", starts,
+                          rows * (divides_tokens(options) ? options.context->size() : 1));
 }
 
 /// A vector as the rows of a matrix, of equal length.

@@ -88,19 +88,20 @@ TensorRef packed(DType dtype, std::initializer_list<std::int64_t> extents) {
 
 }  // namespace
 
+void check_sequence_starts(const Operands& all, const char* role, const TensorRef& ref, std::int64_t total) {
+  if (!ref.present()) return;
+  const auto starts = ref.as<const std::int32_t, 1>();
+  const std::int64_t sequences = ref.extent[0] - 1;
+  bool good = starts(0) == 0 && starts(sequences) == total;
+  for (std::int64_t n = 0; n < sequences && good; ++n) good = starts(n) <= starts(n + 1);
+  all.require_extents(
+      good, std::string(role) + " to start at 0, never to decrease, and to end at " + std::to_string(total));
+}
+
 void check_sequence_lengths(const Operands& all, const AttentionExtraRefs& extras, std::int64_t q_len,
                             std::int64_t kv_len) {
-  const auto check_one = [&](const char* role, const TensorRef& ref, std::int64_t total) {
-    if (!ref.present()) return;
-    const auto starts = ref.as<const std::int32_t, 1>();
-    const std::int64_t sequences = ref.extent[0] - 1;
-    bool good = starts(0) == 0 && starts(sequences) == total;
-    for (std::int64_t n = 0; n < sequences && good; ++n) good = starts(n) <= starts(n + 1);
-    all.require_extents(
-        good, std::string(role) + " to start at 0, never to decrease, and to end at " + std::to_string(total));
-  };
-  check_one("cu_seqlens_q", extras.cu_seqlens_q, q_len);
-  check_one("cu_seqlens_kv", extras.cu_seqlens_kv, kv_len);
+  check_sequence_starts(all, "cu_seqlens_q", extras.cu_seqlens_q, q_len);
+  check_sequence_starts(all, "cu_seqlens_kv", extras.cu_seqlens_kv, kv_len);
 }
 
 Operands AttentionForward::operands() const { return operands_of(*this); }
