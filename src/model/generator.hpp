@@ -314,11 +314,10 @@ void Generator<Exec, T>::reach_last(const Exec& exec, std::size_t sequence, cons
   const auto s = static_cast<std::int64_t>(sequence);
   const std::int64_t wanted = std::ssize(m_sequences[sequence].tokens) - 1, length = m_cache.length(s);
   if (length > wanted && !m_cache.can_truncate(s, wanted))
-    throw NotSupported(std::string("kformer::Generator::") + function +
-                       ": the cache has seen the last token of sequence " + std::to_string(s) +
-                       " (after final_logits, a step that failed, or no_token), and a " +
-                       name_of(m_cache.options().kind).data() +
-                       " cache cannot go back; call start with its tokens");
+    throw NotSupported(
+        std::string("kformer::Generator::") + function + ": the cache has seen the last token of sequence " +
+        std::to_string(s) + " (after final_logits, a step that failed, or no_token), and a " +
+        name_of(m_cache.options().kind).data() + " cache cannot go back; call start with its tokens");
   if (length > wanted) m_cache.truncate(s, wanted);
   prefill(exec, sequence, static_cast<std::size_t>(length), {});
 }

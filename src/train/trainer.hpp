@@ -58,7 +58,7 @@ Trainer<Exec, T>::Trainer(const LlamaConfig& config, const TrainerOptions& optio
       m_spikes(options.spikes),
       m_stride(options.shape.batch) {
   options.schedule.check();
-  Impl::require_options(Operands("Trainer", {}), options.loss);
+  Impl::require_options(Operands("Trainer", {}), options.loss, compute_dtype(dtype_of<T>));
   Arena<memory_space> arena;
   arena.add(m_dloss, m_shape.rows());
   place(ledger, MemoryClass::workspace, "Trainer::batch", arena, m_batch);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Operands that a kernel would run on and compute nonsense: integers where numbers belong, and outputs that
 // share memory with other operands although the function does not allow it.
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -200,6 +201,54 @@ BOOST_AUTO_TEST_CASE(every_operand_of_caches_has_its_type) {
   check_all_integers(mass, &M::q, &M::k, &M::lse, &M::mass);
   check_all_integers(KvHeavyHitters{dense({2, 2, 9}), dense({2, 2, 4}, ids), 2}, &KvHeavyHitters::mass);
   check_all_integers(KvMask{dense({2, 9}, ids), dense({4, 3, 9}), {}}, &KvMask::bias);
+}
+
+// Options are double, but kernels of the other types compute in float.
+BOOST_AUTO_TEST_CASE(options_are_numbers_of_the_arithmetic) {
+  using namespace Impl;
+  constexpr double largest = std::numeric_limits<float>::max(), nan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double smallest = std::numeric_limits<float>::denorm_min();
+  const auto check = [](const auto& problem, const std::string& sentence) {
+    if (sentence.empty())
+      BOOST_CHECK_NO_THROW(problem.check());
+    else
+      check_error<NotSupported>([&] { problem.check(); },
+                                std::string("kformer::") + problem.function + ": " + sentence);
+  };
+  for (const DType stored : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
+    const DType computed = compute_dtype(stored);
+    const TensorRef q = dense({2, 3, 4, 8}, stored), k = dense({2, 5, 2, 8}, stored),
+                    lse = dense({2, 4, 3}, computed), p = dense({2, 4, 3, 5}, stored);
+    const TensorRef x = dense({3, 8}, stored), column = dense({3}, computed), targets = dense({3}, ids);
+    const auto with_scale = [&](double scale, const std::string& text) {
+      const AttentionOptions options{.scale = scale};
+      check(AttentionForward{q, k, k, q, lse, options, {}}, text);
+      check(AttentionBackward{q, k, k, q, lse, q, q, k, k, options, {}, {}}, text);
+      check(StandardAttentionForward{q, k, k, {}, q, p, options}, text);
+      check(StandardAttentionBackward{q, k, k, p, q, q, k, k, options}, text);
+      check(KvAttentionMass{dense({3, 4, 8}, stored), dense({9, 2, 8}, stored), dense({4, 3}, computed),
+                            dense({2, 9}, ids), dense({2, 9}, computed), options},
+            text);
+    };
+    const auto with_softcap = [&](double softcap, const std::string& text) {
+      const AttentionOptions options{.softcap = softcap};
+      check(AttentionForward{q, k, k, q, lse, options, {}}, text);
+      check(AttentionBackward{q, k, k, q, lse, q, q, k, k, options, {}, {}}, text);
+      check(CrossEntropyForward{x, targets, column, column, {.softcap = softcap}}, text);
+      check(CrossEntropyBackward{x, targets, column, column, x, {.softcap = softcap}}, text);
+      check(KvAttentionMass{dense({3, 4, 8}, stored), dense({9, 2, 8}, stored), dense({4, 3}, computed),
+                            dense({2, 9}, ids), dense({2, 9}, computed), options},
+            text);
+    };
+    for (const double value : {largest, smallest, 0.0}) with_scale(value, ""), with_softcap(value, "");
+    with_scale(nan, "scale must be finite, got nan");
+    const bool all = computed == DType::f64;
+    with_scale(-1e39, all ? "" : "scale is -1e+39, which is infinite as f32");
+    with_scale(1e-50, all ? "" : "scale is 1e-50, which is 0 as f32");
+    with_softcap(std::numeric_limits<double>::max(),
+                 all ? "" : "softcap is 1.79769e+308, which is infinite as f32");
+    with_softcap(1e-50, all ? "" : "softcap is 1e-50, which is 0 as f32");
+  }
 }
 
 BOOST_AUTO_TEST_CASE(outputs_that_share_memory_are_refused) {

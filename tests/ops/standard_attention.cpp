@@ -360,10 +360,24 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
       [&] { forward(k, out, out); },
       "kformer::standard_attention_forward: extents do not match: " + operands +
           "out[1,3,4,8] probabilities[1,3,4,8]; expected probabilities[batch,q_heads,q_len,kv_len]");
+  const auto not_dense = [](const std::string& stride, const std::string& extents) {
+    return "kformer::standard_attention_forward: probabilities must be dense and row-major, because products "
+           "take "
+           "them as one array; its stride along extent " +
+           stride + "; use Kokkos::LayoutRight or copy it: probabilities" + extents;
+  };
   check_error<DimensionMismatch>(
       [&] { forward(k, out, padded); },
-      "kformer::standard_attention_forward: extents do not match: " + operands +
-          "out[1,3,4,8] probabilities[1,4,3,5]; expected probabilities to be dense (Kokkos::LayoutRight)");
+      not_dense("2 is " + std::to_string(padded.ref().stride[2]) + ", expected 5", "[1,4,3,5]"));
+  // Rows of one key, five places apart, whose other strides are multiples of that.
+  const Tensor one_key({1, 1, 2, 8});
+  Impl::StandardAttentionForward apart{
+      q.ref(), one_key.ref(), one_key.ref(), {}, out.ref(), probabilities.ref(), {}};
+  apart.probabilities.extent = {1, 4, 3, 1};
+  apart.probabilities.stride = {60, 15, 5, 5};
+  check_error<DimensionMismatch>([&] { apart.check(); }, not_dense("2 is 5, expected 1", "[1,4,3,1]"));
+  apart.probabilities.stride = {99, 3, 1, 7};  // those of extents of 1 do not matter
+  BOOST_CHECK_NO_THROW(apart.check());
   check_error<NotSupported>([&] { forward(k, out, probabilities, {.window = -1}); },
                             "kformer::standard_attention_forward: window must not be negative, got -1");
   check_error<NotSupported>(

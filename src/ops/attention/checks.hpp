@@ -6,6 +6,7 @@
 #include "kformer/core/operands.hpp"
 #include "kformer/core/option_checks.hpp"
 #include "kformer/ops/attention_options.hpp"
+#include "ops/common/held_numbers.hpp"
 
 /// \file
 /// What attention in every form requires of its operands.
@@ -37,6 +38,7 @@ inline void check_attention_inputs(const Operands& all, const TensorRef& q, cons
                       "scale must be finite, got " + std::to_string(options.scale))
       .require_option(options.window >= 0,
                       "window must not be negative, got " + std::to_string(options.window));
+  require_held(all, "scale", options.scale, compute_dtype(q.dtype));
 }
 
 /// `out` or its gradient, called `role`.

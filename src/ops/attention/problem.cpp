@@ -63,6 +63,7 @@ void check_extras(const Operands& all, const TensorRef& q, const TensorRef& k, c
       .require_extents(!x.alibi_slopes.present() || x.alibi_slopes.has_extents({q.extent[2]}),
                        "alibi_slopes[q_heads]")
       .require_extents(!x.sinks.present() || x.sinks.has_extents({q.extent[2]}), "sinks[q_heads]");
+  require_held(all, "softcap", options.softcap, compute_dtype(q.dtype));
   if (x.block_mask.present()) check_block_mask(all, q, k, x);
   if (!x.cu_seqlens_q.present()) return;
   all.require_extents(q.extent[0] == 1, "a batch of 1, because the sequences are packed")

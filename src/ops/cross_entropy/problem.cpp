@@ -3,16 +3,18 @@
 
 #include <cmath>
 
+#include "ops/common/held_numbers.hpp"
+
 namespace kformer::Impl {
 
-const Operands& require_options(const Operands& all, const CrossEntropyOptions& options) {
-  return all
-      .require_option(
-          options.label_smoothing >= 0 && options.label_smoothing < 1,
-          "label_smoothing must be at least 0 and below 1, got " + std::to_string(options.label_smoothing))
+const Operands& require_options(const Operands& all, const CrossEntropyOptions& options, DType computed) {
+  all.require_option(
+         options.label_smoothing >= 0 && options.label_smoothing < 1,
+         "label_smoothing must be at least 0 and below 1, got " + std::to_string(options.label_smoothing))
       .require_option(options.z_loss >= 0, "z_loss must not be negative, got " + std::to_string(options.z_loss))
       .require_option(options.softcap >= 0 && std::isfinite(options.softcap),
                       "softcap must be finite and not negative, got " + std::to_string(options.softcap));
+  return require_held(all, "softcap", options.softcap, computed);
 }
 
 Operands CrossEntropyForward::operands() const {
@@ -30,7 +32,7 @@ void CrossEntropyForward::check() const {
       .require_unit_stride()
       .require_disjoint("loss")
       .require_disjoint("lse");
-  require_options(all, options);
+  require_options(all, options, compute_dtype(logits.dtype));
 }
 
 Operands CrossEntropyBackward::operands() const {
@@ -51,7 +53,7 @@ void CrossEntropyBackward::check() const {
       .require_extents(dlogits.same_extents(logits), "dlogits to have the extents of logits")
       .require_unit_stride()
       .require_disjoint("dlogits", {"logits"});
-  require_options(all, options);
+  require_options(all, options, compute_dtype(logits.dtype));
 }
 
 }  // namespace kformer::Impl

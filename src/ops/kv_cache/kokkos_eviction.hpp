@@ -116,7 +116,8 @@ struct KvLargestMasses {
   }
 
  private:
-  KOKKOS_FUNCTION static Bits bits_of(C x) { return Kokkos::bit_cast<Bits>(x); }
+  // −0 is 0, though its bits are above those of all numbers that are not negative.
+  KOKKOS_FUNCTION static Bits bits_of(C x) { return Kokkos::bit_cast<Bits>(x == C(0) ? C(0) : x); }
 
   KOKKOS_FUNCTION static std::int64_t count_from(const OneThread&, const C* masses, std::int64_t count,
                                                  Bits limit) {

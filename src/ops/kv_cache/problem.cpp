@@ -5,6 +5,7 @@
 #include "kformer/ops/kv_cache.hpp"
 #include "kformer/ops/kv_cache_eviction.hpp"
 #include "kformer/ops/kv_cache_int8.hpp"
+#include "ops/common/held_numbers.hpp"
 
 namespace kformer::Impl {
 
@@ -159,8 +160,8 @@ Operands KvAttentionMass::operands() const {
 void KvAttentionMass::check() const {
   const std::int64_t kv_heads = k.extent[1], kv_len = k.extent[0];
   const bool groups = kv_heads == q.extent[1] || (kv_heads > 0 && q.extent[1] % kv_heads == 0);
-  operands()
-      .require_floating("q")
+  const Operands all = operands();
+  all.require_floating("q")
       .require_dtype("k", q.dtype)
       .require_dtype("lse", compute_dtype(q.dtype))
       .require_dtype("mass", compute_dtype(q.dtype))
@@ -170,11 +171,15 @@ void KvAttentionMass::check() const {
       .require_extents(lse.has_extents({q.extent[1], q.extent[0]}), "lse[q_heads,q_len]")
       .require_extents(positions.has_extents({kv_heads, kv_len}) && mass.has_extents({kv_heads, kv_len}),
                        "positions[kv_heads,kv_len] and mass[kv_heads,kv_len]")
+      .require_option(std::isfinite(options.scale),
+                      "scale must be finite, got " + std::to_string(options.scale))
       .require_option(options.window >= 0, "window must not be negative, got " + std::to_string(options.window))
       .require_option(options.softcap >= 0 && std::isfinite(options.softcap),
                       "softcap must be finite and not negative, got " + std::to_string(options.softcap))
       .require_unit_stride()
       .require_disjoint("mass");
+  require_held(all, "scale", options.scale, compute_dtype(q.dtype));
+  require_held(all, "softcap", options.softcap, compute_dtype(q.dtype));
 }
 
 Operands KvHeavyHitters::operands() const { return Operands(function, {{"mass", mass}, {"kept", kept}}); }

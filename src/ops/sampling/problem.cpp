@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include <cmath>
-#include <limits>
 #include <sstream>
 
 #include "kformer/ops/sampling.hpp"
+#include "ops/common/held_numbers.hpp"
 #include "ops/sampling/logits.hpp"
 
 namespace kformer::Impl {
@@ -16,12 +16,6 @@ TensorRef dense(DType dtype, std::int64_t rows, std::int64_t columns) {
   ref.extent = {rows, columns < 0 ? 0 : columns};
   ref.stride = {columns < 0 ? 1 : columns, 1};
   return ref;
-}
-
-/// Whether kernels that compute in `computed` can divide and multiply by a penalty.
-bool is_penalty(double penalty, DType computed) {
-  if (computed == DType::f64) return penalty > 0 && std::isfinite(penalty);
-  return penalty >= std::numeric_limits<float>::denorm_min() && penalty <= std::numeric_limits<float>::max();
 }
 
 }  // namespace
@@ -62,9 +56,9 @@ void Sampling::check() const {
       .require_option(o.top_k >= 0, "top_k is " + std::to_string(o.top_k) + "; it must not be negative")
       .require_option(o.top_p > 0 && o.top_p <= 1, "top_p is " + number(o.top_p) + "; it must lie in (0, 1]")
       .require_option(o.min_p >= 0 && o.min_p <= 1, "min_p is " + number(o.min_p) + "; it must lie in [0, 1]")
-      .require_option(is_penalty(o.repetition_penalty, computed), "repetition_penalty is " + penalty.str() +
-                                                                      "; it must be finite and positive as " +
-                                                                      to_string(computed))
+      .require_option(o.repetition_penalty > 0 && is_held(o.repetition_penalty, computed),
+                      "repetition_penalty is " + penalty.str() + "; it must be finite and positive as " +
+                          to_string(computed))
       .require_option(o.first_stream >= 0,
                       "first_stream is " + std::to_string(o.first_stream) + "; it must not be negative")
       .require_option(logits.extent[1] <= largest_vocabulary,

@@ -7,14 +7,16 @@ namespace kformer::Impl {
 
 namespace {
 
-void check_probabilities(const Operands& all, const TensorRef& p, const TensorRef& q, const TensorRef& k) {
-  bool dense = true;
-  for (int r = 0; r < 3; ++r)
-    dense = dense && (p.size() == 0 || p.stride[r] == p.stride[r + 1] * p.extent[r + 1]);
+const char* called(const StandardAttentionForward& p) {
+  return p.mask.present() ? "standard_attention_masked_forward" : "standard_attention_forward";
+}
+
+void check_probabilities(const char* function, const Operands& all, const TensorRef& p, const TensorRef& q,
+                         const TensorRef& k) {
   all.require_dtype("probabilities", q.dtype)
       .require_extents(p.has_extents({q.extent[0], q.extent[2], q.extent[1], k.extent[1]}),
-                       "probabilities[batch,q_heads,q_len,kv_len]")
-      .require_extents(dense, "probabilities to be dense (Kokkos::LayoutRight)");
+                       "probabilities[batch,q_heads,q_len,kv_len]");
+  Operands(function, {{"probabilities", p}}).require_dense("products take them as one array");
 }
 
 /// What only flash attention has must be off.
@@ -29,7 +31,7 @@ void check_flash_options(const Operands& all, const AttentionOptions& options) {
 
 Operands StandardAttentionForward::operands() const {
   return Operands(
-      mask.present() ? "standard_attention_masked_forward" : "standard_attention_forward",
+      called(*this),
       {{"q", q}, {"k", k}, {"v", v}, {"mask", mask}, {"out", out}, {"probabilities", probabilities}});
 }
 
@@ -38,7 +40,7 @@ void StandardAttentionForward::check() const {
   check_attention_inputs(all, q, k, v, "mask", mask, options);
   check_flash_options(all, options);
   check_attention_output(all, "out", out, q, v);
-  check_probabilities(all, probabilities, q, k);
+  check_probabilities(called(*this), all, probabilities, q, k);
   all.require_disjoint("out").require_disjoint("probabilities");
 }
 
@@ -58,7 +60,7 @@ void StandardAttentionBackward::check() const {
   check_attention_inputs(all, q, k, v, "mask", {}, options);
   check_flash_options(all, options);
   check_attention_output(all, "dout", dout, q, v);
-  check_probabilities(all, probabilities, q, k);
+  check_probabilities(function, all, probabilities, q, k);
   check_attention_gradients(all, q, k, v, dq, dk, dv);
   for (const char* role : {"dq", "dk", "dv"}) all.require_disjoint(role);
 }
