@@ -285,6 +285,27 @@ BOOST_AUTO_TEST_CASE(attend_names_what_does_not_fit) {
       "q[3,4,16] like out and k[3,2,16] like v, the rows of the step");
 }
 
+// Long before there are as many tokens, and before anything is kept.
+BOOST_AUTO_TEST_CASE(heavy_hitters_without_a_mask_refuse_a_window_at_once) {
+  TestTensor<Exec, float> q({3, 4, 16}), k({3, 2, 16}), out({3, 4, 16});
+  const auto attend = [&](KvRun<float>& run, std::int64_t window) {
+    run.cache->begin_step(Exec(), std::vector<std::int64_t>{2, 0, 1});
+    run.cache->attend(Exec(), 0, q.view<3>(), k.view<3>(), k.view<3>(), out.view<3>(), {.window = window});
+    run.cache->cancel_step();
+  };
+  KvRun<float> run(kv_config({4, 2, 16}), options_of(KvCacheKind::heavy_hitters)),
+      masked(kv_config({4, 2, 16}, 100), options_of(KvCacheKind::heavy_hitters));
+  const ToolsRecorder recorder;
+  check_error<NotSupported>([&] { attend(run, 50); },
+                            "kformer::KvCache::attend: a window of 50 needs a mask, and the model has no "
+                            "sliding_window; set it in the configuration (heavy_hitters cache)");
+  for (const auto& kernel : recorder.kernels()) BOOST_TEST(!kernel.label.starts_with("kformer::kv_append"));
+  run.cache->cancel_step();
+  attend(run, 200);  // the capacity
+  attend(masked, 50);
+  Exec().fence("kformer::Testing::kv_cache");
+}
+
 BOOST_AUTO_TEST_CASE(options_are_checked) {
   const auto refused = [](KvCacheOptions options, const std::string& sentence) {
     if (options.num_layers == 0) options.num_layers = 2;

@@ -134,7 +134,8 @@ class KvCache {
   /// \param options scale, softcap and compute of attention; `window` 0 means the sliding window of the model,
   ///                and attention is always causal
   /// \throws DimensionMismatch if extents do not match
-  /// \throws NotSupported if no step is open, there is no such layer, or an option is out of range
+  /// \throws NotSupported if no step is open, there is no such layer, an option is out of range, or heavy_hitters get a
+  ///         window that may hide keys in a model without one, for which they have no mask
   void attend(const Exec& exec, std::int64_t layer, const ConstTokenHeads& q, const ConstTokenHeads& k,
               const ConstTokenHeads& v, const TokenHeads& out, const AttentionOptions& options = {});
 
@@ -184,6 +185,8 @@ class KvCache {
   virtual std::string refuse_step(std::span<const std::int64_t>) const { return {}; }
   /// Why a sequence cannot be cut to a length, and what to do; empty if it can.
   virtual std::string refuse_truncation(std::int64_t, std::int64_t) const { return {}; }
+  /// Why queries cannot have a window, and what to do; empty if they can.
+  virtual std::string refuse_window(std::int64_t) const { return {}; }
   /// Makes room for the step that is being opened.
   virtual void reserve(const Exec&) {}
   /// The slot, among those of all sequences, where new token number `i` of a sequence goes.

@@ -86,6 +86,13 @@ class HeavyHitterKvCache final : public PooledKvCache<Exec, T> {
     return sequence * m_slots + m_stored[sequence] + i;
   }
 
+  std::string refuse_window(std::int64_t window) const override {
+    const bool hides = window > 0 && (m_options.capacity == 0 || window < m_options.capacity);
+    if (!hides || m_config.sliding_window > 0) return {};
+    return "a window of " + std::to_string(window) +
+           " needs a mask, and the model has no sliding_window; set it in the configuration";
+  }
+
   void attend_sequence(const Exec& exec, std::int64_t layer, std::int64_t sequence, const ConstBatch& q,
                        const Batch& out, const AttentionOptions& given) override {
     const std::int64_t rows = m_new_tokens[sequence], count = m_stored[sequence] + rows,
@@ -95,9 +102,6 @@ class HeavyHitterKvCache final : public PooledKvCache<Exec, T> {
     AttentionExtras<Exec> extras;
     options.window = 0;
     if (given.window > 0 && given.window < this->length_in_step(sequence)) {
-      this->require(m_bias != nullptr, "attend",
-                    "a window of " + std::to_string(given.window) +
-                        " needs a mask, and the model has no sliding_window; set it in the configuration");
       kv_mask(exec, positions, strided<T***, Exec>(m_bias, {heads, rows, count}, {rows * count, count, 1}),
               {.model_window = given.window});
       extras.bias(strided<T****, Exec>(m_bias, {1, heads, rows, count},
@@ -160,7 +164,7 @@ class HeavyHitterKvCache final : public PooledKvCache<Exec, T> {
   std::int32_t* m_positions = nullptr;  // likewise
   IndexTable<Exec> m_row_positions;
   std::int32_t* m_kept = nullptr;  // (layers, kv_heads, budget)
-  T* m_bias = nullptr;
+  T* m_bias = nullptr;             // of a model with a window
   MemoryBlock<typename Exec::memory_space> m_state, m_scratch;
 };
 

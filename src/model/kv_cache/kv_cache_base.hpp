@@ -152,6 +152,8 @@ void KvCache<Exec, T>::attend(const Exec& exec, std::int64_t layer, const ConstT
   AttentionOptions options = given;
   options.causal = true;
   if (options.window == 0) options.window = m_config.sliding_window;
+  const std::string refusal = refuse_window(options.window);
+  require(refusal.empty(), "attend", refusal);
   if (m_rows == 0) return;
   append(exec, layer, k, v);
   std::int64_t row = 0;
