@@ -153,6 +153,14 @@ void MultiHeadAttention<Exec, T>::require_tokens(const char* function, const Con
   Impl::require_view(function, "context", context, {m_shape.context_rows(), m_config.context_size});
 }
 
+template <class Exec, Scalar T>
+void MultiHeadAttention<Exec, T>::project(const Exec& exec, const ConstMatrix& x, const ConstMatrix& weight,
+                                          const StridedVector<memory_space, const T>& bias,
+                                          const Matrix& y) const {
+  Impl::affine(exec, x, weight, bias, y, m_product_workspace,
+               {.batch_invariant = m_config.attention.batch_invariant});
+}
+
 // Queries of x, keys and values of the context.
 template <class Exec, Scalar T>
 void MultiHeadAttention<Exec, T>::project(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context,
@@ -184,16 +192,16 @@ void MultiHeadAttention<Exec, T>::project(const Exec& exec, const ConstMatrix& x
   Impl::require_allocated("MultiHeadAttention::forward", "the module", m_activation_block.data(),
                           m_activation_block.bytes());
   m_saved = Saved::nothing;
-  Impl::affine(exec, x, m_weight.q, m_weight.q_bias, Impl::rows_of_heads(m_q), m_product_workspace);
-  Impl::affine(exec, context, m_weight.k, m_weight.k_bias, Impl::rows_of_heads(m_k), m_product_workspace);
-  Impl::affine(exec, context, m_weight.v, m_weight.v_bias, Impl::rows_of_heads(m_v), m_product_workspace);
+  project(exec, x, m_weight.q, m_weight.q_bias, Impl::rows_of_heads(m_q));
+  project(exec, context, m_weight.k, m_weight.k_bias, Impl::rows_of_heads(m_k));
+  project(exec, context, m_weight.v, m_weight.v_bias, Impl::rows_of_heads(m_v));
   if (m_config.rope) rope_forward(exec, m_q, m_k, m_cos, m_sin, 0, m_config.rope->layout);
 }
 
 template <class Exec, Scalar T>
 void MultiHeadAttention<Exec, T>::finish(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context,
                                          const Matrix& y) {
-  Impl::affine(exec, Impl::rows_of_heads(m_attended), m_weight.o, m_weight.o_bias, y, m_product_workspace);
+  project(exec, Impl::rows_of_heads(m_attended), m_weight.o, m_weight.o_bias, y);
   m_saved = context.data() == x.data() ? Saved::self : Saved::context;
 }
 

@@ -25,7 +25,8 @@ struct MultiHeadAttentionConfig {
   std::int64_t num_key_value_heads = 0;  ///< heads of keys and values; 0: as many as query heads
   std::int64_t head_dim = 0;             ///< features of a head; 0: hidden_size / num_attention_heads
   std::int64_t context_size = 0;         ///< features of a token of the context; 0: hidden_size
-  AttentionOptions attention{};          ///< causal, window, scale, softcap, compute
+  AttentionOptions attention{};          ///< causal, window, scale, softcap, compute; `batch_invariant`: of the
+      ///< projections, too, so that a sequence has the same bits in every batch
   std::optional<RopeOptions> rope{};     ///< rotary embedding of queries and keys; without it there is none
   LayerMode mode = LayerMode::training;  ///< whether there will be a backward
 
@@ -289,6 +290,8 @@ class MultiHeadAttention {
   std::size_t attention_workspace_bytes() const;
   void require_gradients(const BackwardOperands& operands) const;
   void project(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const Matrix& y);
+  void project(const Exec& exec, const ConstMatrix& x, const ConstMatrix& weight,
+               const StridedVector<memory_space, const T>& bias, const Matrix& y) const;
   void finish(const Exec& exec, const ConstMatrix& x, const ConstMatrix& context, const Matrix& y);
   void begin_backward(const Exec& exec, const BackwardOperands& operands, bool with_functor);
   // With a functor or without.
