@@ -3,6 +3,7 @@
 #include "kformer/ops/attention.hpp"
 #include "ops/attention_cases.hpp"
 #include "support/errors.hpp"
+#include "support/tools.hpp"
 
 namespace kformer::Testing {
 
@@ -256,6 +257,30 @@ BOOST_AUTO_TEST_CASE(errors_of_extra_gradients) {
       start + "extents do not match: " + operands + "dsinks[3]; expected dsinks to have the extents of sinks");
   check_error<DimensionMismatch>([&] { run(AttentionExtraGradients<Exec>().sinks(dsinks.view<1>())); },
                                  start + "dsinks is stored as f64, expected f32: " + operands + "dsinks[4]");
+}
+
+BOOST_AUTO_TEST_CASE(a_workspace_is_planned_for_starts_without_memory) {
+  const Kokkos::View<std::int32_t*, Kokkos::LayoutRight, Exec::memory_space,
+                     Kokkos::MemoryTraits<Kokkos::Unmanaged>>
+      nothing(nullptr, 3);
+  const TestTensor<Exec, std::int32_t> starts({3});
+  const auto bytes = [](const auto& q, const auto& kv) {
+    return attention_forward_workspace_bytes(Exec(), {DType::f32, 1, 3, 600, 4, 2, 8, 8}, {},
+                                             AttentionExtras<Exec>().sequences(q, kv));
+  };
+  const std::size_t expected = bytes(nothing, nothing);
+  BOOST_TEST(bytes(starts.view<1>(), nothing) == expected);
+  BOOST_TEST(bytes(nothing, starts.view<1>()) == expected);
+}
+
+// Kernels that split the keys have tiles of rows that share a key head.
+BOOST_AUTO_TEST_CASE(of_no_heads_nothing_is_launched_in_parts) {
+  const AttentionTensors<float> t({1, 2, 600, 0, 0, 8, 8});
+  const ToolsRecorder recorder;
+  attention_forward(Exec(), t.q.view<4>(), t.k.view<4>(), t.v.view<4>(), t.out.view<4>(), t.lse.view<3>());
+  Exec().fence("kformer::Testing::attention_errors");
+  for (const auto& kernel : recorder.kernels())
+    BOOST_TEST(!kernel.label.starts_with("kformer::attention_forward_part[simd]"), kernel.label);
 }
 
 // Those of a plan serve for its workspace, not for a call.

@@ -72,6 +72,7 @@ struct DecodeEntry {
   }
   static void run(const Exec& exec, const P& p, const Workspace& workspace) {
     const Arguments a = arguments_of(p);
+    if (a.kv_heads == 0) return;  // the tiles would have no rows
     const AttentionKernels& kernels = kernels_of<isa>(p.q.dtype);
     const Tiling tiling = tiling_of(p, a, kernels);
     const Parts parts = parts_of(p, a, kernels, workspace.data);

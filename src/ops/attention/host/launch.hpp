@@ -60,8 +60,8 @@ Arguments arguments_of(const Problem& p) {
 }
 
 /// The sequences of a problem, and the tiles of rows that theirs are cut into. On a host space what was
-/// launched before is done, so the lengths of packed sequences can be read; while they have no memory, as where
-/// a workspace is planned, they count as one sequence.
+/// launched before is done, so the lengths of packed sequences can be read; while they do not all have memory, as
+/// where a workspace is planned, they count as one sequence.
 class Tiling {
  public:
   /// A sequence, and the number of one of its tiles.
@@ -77,7 +77,7 @@ class Tiling {
         m_kv_len(p.k.extent[1]),
         m_group(group),
         m_rows(rows) {
-    if (p.extras.cu_seqlens_q.data != nullptr) {
+    if (p.extras.cu_seqlens_q.data != nullptr && p.extras.cu_seqlens_kv.data != nullptr) {
       m_q_starts = static_cast<const std::int32_t*>(p.extras.cu_seqlens_q.data);
       m_kv_starts = static_cast<const std::int32_t*>(p.extras.cu_seqlens_kv.data);
       m_sequences = p.extras.cu_seqlens_q.extent[0] - 1;
