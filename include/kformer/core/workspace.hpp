@@ -12,7 +12,8 @@
 namespace kformer {
 
 /// Scratch memory a caller passes to a function, as many bytes as its `_workspace_bytes` twin says; its content
-/// is undefined before and after. Made from any rank-1 View of bytes.
+/// is undefined before and after. Made from any rank-1 View of bytes that begins at a multiple of `alignment`. Others are
+/// refused, even where no byte is needed, so that a call does not depend on the kernel that is chosen.
 struct Workspace {
   /// Of `data`, in bytes. What Kokkos allocates is aligned like this.
   static constexpr std::size_t alignment = 64;

@@ -118,8 +118,8 @@ class LlamaDecoder {
   /// \param positions (rows), int32: the places of the tokens in their texts
   /// \param cache     what was seen
   /// \param adapters  (rows), int32: the adapter of each token, or −1 for the base alone, which has the bits of a decoder
-  ///                  without adapters where products have; any other number makes its token NaN. Not given: the only
-  ///                  adapter, or none if there is none
+  ///                  without adapters where products have; any other number makes its token NaN. A decoder without
+  ///                  adapters does not read them. Not given: the only adapter, or none if there is none
   /// \throws NotSupported if `prepare` was not called, there are several adapters and none is chosen, or the decoder
   ///                      is batch-invariant and the cache neither contiguous nor paged
   /// \throws DimensionMismatch if there are more rows than the decoder was made for, or other numbers of ids,

@@ -176,8 +176,8 @@ inline std::size_t attention_forward_workspace_bytes(
 /// \param lse       (batch, q_heads, q_len), compute_t<T>, overwritten; saved for backward
 /// \param options   scale, causal, window, softcap
 /// \param extras    bias, ALiBi slopes, sinks, packed sequences, block mask
-/// \param workspace any; see `attention_forward_workspace_bytes`
-/// \throws DimensionMismatch if extents, strides or storage types do not match
+/// \param workspace of any size, or none; see `attention_forward_workspace_bytes`
+/// \throws DimensionMismatch if extents, strides or storage types do not match, or the workspace is not aligned
 /// \throws NotSupported if an option is out of range or operands cannot be combined
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView V, AnyView O, AnyView L>
 void attention_forward(const Exec& exec, const Q& q, const K& k, const V& v, const O& out, const L& lse,

@@ -285,8 +285,8 @@ struct AttentionFunctorsHeader {};
 /// \param functor   copied into the kernels, as a functor of `Kokkos::parallel_for` is
 /// \param options   scale, causal, window, softcap
 /// \param extras    bias, ALiBi slopes, sinks, packed sequences, block mask
-/// \param workspace any; see `attention_forward_workspace_bytes` for a functor
-/// \throws DimensionMismatch if extents, strides or storage types do not match
+/// \param workspace of any size, or none; see `attention_forward_workspace_bytes` for a functor
+/// \throws DimensionMismatch if extents, strides or storage types do not match, or the workspace is not aligned
 /// \throws NotSupported if an option is out of range or operands cannot be combined
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView V, AnyView O, AnyView L, Impl::FunctorArgument F>
 void attention_forward(const Exec& exec, const Q& q, const K& k, const V& v, const O& out, const L& lse,

@@ -12,7 +12,8 @@ namespace kformer {
 
 /// Which keys a query sees, and how scores are scaled; shared by `attention_*` and `standard_attention_*`.
 ///
-/// Query `i` of `q_len` has position `p = i + kv_len − q_len` among the keys (bottom-right alignment).
+/// Query `i` of `q_len` has position `p = i + kv_len − q_len` among the keys (bottom-right alignment). Scale and cap
+/// become numbers of compute_t<T>; those that it does not hold are refused.
 struct AttentionOptions {
   double scale = 0;         ///< factor on the scores; 0 means 1/√head_dim
   bool causal = false;      ///< hide keys `j > p`

@@ -62,7 +62,7 @@ struct KvMask {
 /// \param mass      (kv_heads, kv_len), compute_t<T>, accumulated
 /// \param options   scale, window, softcap; always causal
 /// \throws DimensionMismatch if extents, strides or storage types do not match
-/// \throws NotSupported if window or softcap is negative
+/// \throws NotSupported if window or softcap is negative, or compute_t<T> does not hold scale or softcap
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView L, AnyView P, AnyView M>
 void kv_attention_mass(const Exec& exec, const Q& q, const K& k, const L& lse, const P& positions,
                        const M& mass, const AttentionOptions& options = {}) {
@@ -84,7 +84,7 @@ void kv_attention_mass(const Q& q, const K& k, const L& lse, const P& positions,
 }
 
 /// Chooses the tokens to keep: the last `recent`, and of the earlier tokens those with the largest mass, of
-/// equal ones the earlier. NaN counts as the largest.
+/// equal ones the earlier. NaN counts as the largest, −0 as 0.
 ///
 /// \param exec   the instance
 /// \param mass   (arrays, heads, tokens), float or double, not negative

@@ -6,7 +6,6 @@
 #include "kformer/core/operands.hpp"
 #include "kformer/model/decoder_layer.hpp"
 #include "kformer/ops/attention.hpp"
-#include "model/layer_options.hpp"
 
 /// \file
 /// Packed tokens as operands.
@@ -27,8 +26,7 @@ void require_packed(const char* function, const LayerOptions& options, std::int6
                           std::to_string(rows) + " tokens (batch x seq_len)")
       .require_addresses();
   if constexpr (is_host_space<Exec>)
-    check_sequence_starts(all, "starts", starts,
-                          rows * (divides_tokens(options) ? options.context->size() : 1));
+    check_sequence_starts(all, "starts", starts, rows * (options.context ? options.context->size() : 1));
 }
 
 /// A vector as the rows of a matrix, of equal length.
