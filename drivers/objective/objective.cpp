@@ -27,6 +27,11 @@ class TokenObjective final : public TrainingObjective {
 
 void TrainingObjective::begin(Learner&, const TrainingData&, const std::function<bool()>&) {}
 
+ObjectiveShare no_loss(const LogProbabilities& logp) {
+  constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+  return {unknown, std::vector(logp.values.size(), unknown)};
+}
+
 std::unique_ptr<TrainingObjective> make_objective(const TrainDeck& deck, const SequenceRanks& ranks) {
   switch (deck.objective.kind) {
     case ObjectiveKind::next_token:

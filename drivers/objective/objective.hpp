@@ -89,6 +89,10 @@ class TrainingObjective {
   virtual Judgement judge(Learner& learner, const SequenceBatch& batch) = 0;
 };
 
+/// The share of a micro-batch of a model that has diverged: no numbers, so that its step is skipped as any other with
+/// gradients that are not finite.
+ObjectiveShare no_loss(const LogProbabilities& logp);
+
 /// The objective of a deck.
 /// \param ranks that share the sequences of a step
 std::unique_ptr<TrainingObjective> make_objective(const TrainDeck& deck, const SequenceRanks& ranks = {});

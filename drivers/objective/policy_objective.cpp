@@ -37,6 +37,7 @@ struct Scores {
   std::vector<std::vector<double>> each{};  ///< by reward
   double tokens = 0;                        ///< of all completions
   double truncated = 0;                     ///< completions that `max_new_tokens` cut off
+  double broken = 0;                        ///< completions that ended because no token had a probability
 };
 
 /// Completions of the model, and what they were rewarded with.
@@ -102,6 +103,8 @@ class PolicyObjective final : public TrainingObjective {
     const PolicyBatch all = batch_of_step();
     PolicyStatistics statistics;
     std::int64_t unequal = 0;
+    // A completion that the model could not write tells as much as one that it cannot judge.
+    const bool broken = m_scores.broken > 0;
     const auto objective = [&](std::size_t first, const LogProbabilities& logp) {
       const auto own =
           std::ranges::lower_bound(batch.places, static_cast<std::int64_t>(first)) - batch.places.begin();
@@ -110,7 +113,14 @@ class PolicyObjective final : public TrainingObjective {
       const auto part = [&](const auto& values) {
         return values.empty() ? std::span(values) : std::span(values).subspan(begin, count);
       };
-      for (std::size_t i = 0; i < count; ++i) unequal += logp.values[i] != m_samples.logp[begin + i];
+      bool lost = broken;
+      for (std::size_t i = 0; i < count; ++i) {
+        unequal += logp.values[i] != m_samples.logp[begin + i];
+        if (m_samples.mask[begin + i] == 0) continue;
+        lost |= !std::isfinite(logp.values[i]) || !std::isfinite(m_samples.logp[begin + i]) ||
+                (!reference.empty() && !std::isfinite(reference[begin + i]));
+      }
+      if (lost) return no_loss(logp);
       const PolicyLoss loss =
           policy_loss({.logp = logp.values,
                        .old_logp = part(m_samples.logp),
@@ -123,6 +133,8 @@ class PolicyObjective final : public TrainingObjective {
       return ObjectiveShare{loss.loss, loss.dlogp};
     };
     ObjectiveStep result{learner.step(m_samples.sequences, objective)};
+    // Without any target the trainer asks for no loss.
+    if (broken) result.loss = result.gradient_norm = unknown;
     statistics = of_step(statistics);
     for (const auto& [name, part] : figures_of(m_scores)) result.figures[name] = part.mean();
     result.figures["equal_groups"] = static_cast<double>(m_advantages.equal_groups * m_policy.group_size) /
@@ -143,7 +155,8 @@ class PolicyObjective final : public TrainingObjective {
     PartialFigures figures = figures_of(samples.scores);
     const PartialMean reward = figures.at("reward");
     for (const FigureColumn& column : m_columns) figures.try_emplace(column.name);
-    return {.loss = {-reward.sum, reward.count}, .figures = std::move(figures)};
+    const double loss = samples.scores.broken > 0 ? unknown : -reward.sum;
+    return {.loss = {loss, reward.count}, .figures = std::move(figures)};
   }
 
  private:
@@ -154,7 +167,8 @@ class PolicyObjective final : public TrainingObjective {
     const Scores& own = m_samples.scores;
     m_scores = {.rewards = m_ranks.of_step(batch, own.rewards),
                 .tokens = sum(own.tokens),
-                .truncated = sum(own.truncated)};
+                .truncated = sum(own.truncated),
+                .broken = sum(own.broken)};
     for (const std::vector<double>& rewards : own.each)
       m_scores.each.push_back(m_ranks.of_step(batch, rewards));
     m_advantages = group_advantages(m_scores.rewards, m_policy.group_size, m_policy.scale_rewards);
@@ -220,12 +234,19 @@ class PolicyObjective final : public TrainingObjective {
       samples.mask.push_back(cut && m_policy.mask_truncated ? 0 : 1);
     }
     samples.scores.truncated += cut;
+    samples.scores.broken += s.stopped == StopReason::no_token;
     samples.scores.tokens += static_cast<double>(s.new_tokens());
     samples.offsets.push_back(std::ssize(samples.logp));
     samples.sequences.push_back(std::move(sequence));
   }
 
   void judge(const GeneratedSequence& s, const PromptSample& prompt, Samples& samples) {
+    // What broke off is no completion, and has no reward.
+    if (s.stopped == StopReason::no_token) {
+      samples.scores.rewards.push_back(unknown);
+      for (std::vector<double>& each : samples.scores.each) each.push_back(unknown);
+      return;
+    }
     std::span<const std::int32_t> ids(s.tokens);
     ids = ids.subspan(static_cast<std::size_t>(s.prompt_tokens));
     if (s.stopped == StopReason::end_of_text) ids = ids.first(ids.size() - 1);

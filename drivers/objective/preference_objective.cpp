@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
+#include <limits>
 
 #include "kformer/train/preference_loss.hpp"
 #include "objective/objective.hpp"
@@ -21,10 +23,33 @@ const std::array<FigureColumn, 4> columns{
       "mean reward of chosen completions: beta times what log p exceeds that of the reference, in nats", when},
      {"rejected_reward", "mean reward of rejected completions", when}}};
 
-// Means over the pairs of a step, in the order of the columns.
-std::array<double, 4> means_of(const PreferenceLoss& result) {
-  return {result.accuracy, result.margin, result.chosen_reward, result.rejected_reward};
+constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+
+bool are_finite(std::span<const double> values) {
+  return std::ranges::all_of(values, [](double value) { return std::isfinite(value); });
 }
+
+/// The loss of pairs, which is none where the model has diverged: its log-probabilities are no numbers.
+class PairLoss {
+ public:
+  PairLoss(std::vector<double> references, const PreferenceOptions& options)
+      : m_lost(!are_finite(references)), m_objective(std::move(references), options) {}
+  ObjectiveShare operator()(std::size_t first, const LogProbabilities& logp) {
+    m_lost |= !are_finite(logp.values);
+    return m_lost ? no_loss(logp) : m_objective(first, logp);
+  }
+  double loss() const { return m_lost ? unknown : m_objective.result().loss; }
+  /// Over the pairs, in the order of the columns.
+  std::array<double, 4> means() const {
+    if (m_lost) return {unknown, unknown, unknown, unknown};
+    const PreferenceLoss& result = m_objective.result();
+    return {result.accuracy, result.margin, result.chosen_reward, result.rejected_reward};
+  }
+
+ private:
+  bool m_lost;
+  PreferenceObjective m_objective;
+};
 
 Figures figures_of(std::span<const double> means) {
   Figures figures;
@@ -91,18 +116,17 @@ class PairObjective final : public TrainingObjective {
     std::vector<double> of_step(static_cast<std::size_t>(batch.in_step));
     const std::vector<double> own = references(learner, batch, m_train);
     for (std::size_t i = 0; i < own.size(); ++i) of_step[static_cast<std::size_t>(batch.places[i])] = own[i];
-    PreferenceObjective objective(std::move(of_step), m_options);
+    PairLoss objective(std::move(of_step), m_options);
     ObjectiveStep result{learner.step(batch.sequences, std::ref(objective))};
-    result.figures = figures_of(m_ranks.sum(means_of(objective.result())));
+    result.figures = figures_of(m_ranks.sum(objective.means()));
     return result;
   }
   Judgement judge(Learner& learner, const SequenceBatch& batch) override {
-    PreferenceObjective objective(references(learner, batch, m_validation), m_options);
+    PairLoss objective(references(learner, batch, m_validation), m_options);
     objective(0, learner.log_probabilities(batch.sequences, AdapterUse::on));
-    const PreferenceLoss& result = objective.result();
-    const auto pairs = static_cast<double>(result.pairs.size());
-    Judgement judgement{.loss = {result.loss * pairs, pairs}, .figures = {}};
-    for (const auto& [name, mean] : figures_of(means_of(result)))
+    const auto pairs = static_cast<double>(batch.sequences.size() / 2);
+    Judgement judgement{.loss = {objective.loss() * pairs, pairs}, .figures = {}};
+    for (const auto& [name, mean] : figures_of(objective.means()))
       judgement.figures[name] = {mean * pairs, pairs};
     return judgement;
   }

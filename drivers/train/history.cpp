@@ -16,6 +16,18 @@ bool has_no_reward(const StepRecord& step) {
   return reward != step.figures.end() && std::isnan(reward->second);
 }
 
+// Without a target it has no loss; yet its gradients are 0, unless the model that sampled its targets had diverged.
+bool is_empty(const StepRecord& step) { return step.tokens == 0 && std::isfinite(step.gradient_norm); }
+
+// What the last step says of the model.
+std::string fault_of(const StepRecord& last, double least_scale) {
+  if (is_empty(last)) return {};
+  if (!std::isfinite(last.loss)) return "the loss of the last step is not finite";
+  if (!std::isfinite(last.gradient_norm) && last.loss_scale <= least_scale)
+    return "the gradients of the last step are not finite";
+  return {};
+}
+
 }  // namespace
 
 bool stops_early(const EarlyStopTable& table, const std::vector<EvaluationRecord>& evaluations) {
@@ -34,17 +46,12 @@ bool stops_early(const EarlyStopTable& table, const std::vector<EvaluationRecord
 
 std::string failure_text(const std::vector<StepRecord>& steps, double least_scale) {
   if (steps.empty()) return {};
-  if (std::ranges::all_of(steps, [](const StepRecord& s) { return s.tokens == 0; }))
+  if (std::ranges::all_of(steps, is_empty))
     return "no step had a target with a loss, so that nothing was learnt; look at the data and their packing";
-  if (std::ranges::all_of(steps, has_no_reward))
+  const std::string fault = fault_of(steps.back(), least_scale);
+  if (fault.empty() && std::ranges::all_of(steps, has_no_reward))
     return "no completion of any step had a reward, so that nothing was learnt; look at the programs of "
            "[[reward]]";
-  std::string fault;
-  const StepRecord& last = steps.back();
-  if (last.tokens > 0 && !std::isfinite(last.loss))
-    fault = "the loss of the last step is not finite";
-  else if (last.tokens > 0 && !std::isfinite(last.gradient_norm) && last.loss_scale <= least_scale)
-    fault = "the gradients of the last step are not finite";
   const auto learnt =
       std::find_if(steps.rbegin(), steps.rend(), [](const StepRecord& s) { return !s.skipped; });
   if (learnt == steps.rend())

@@ -127,6 +127,26 @@ class Policies(PolicyTest):
         self.assertIn("error: no completion of any step had a reward", done.stderr)
         self.assertIn("evaluation after step 1: loss nan", done.stdout)
 
+    def test_a_training_that_diverges_is_a_failure(self):
+        keys = f"[checkpoint]\nfolder = 'ck'\n[evaluation]\n[data]\nvalidation = '{PROMPTS}'\n"
+        self.SMALL = self.SMALL.replace("[data]\n", keys)
+        # The sampler finds it in the second step, and with several updates the trainer does.
+        for keys, settings in (("", ()), ("", ("policy.updates=2",)), ("[adapter]\nrank = 3\n", ("policy.beta=0.2",))):
+            with self.subTest(keys=keys, settings=settings):
+                done = self.train(self.LETTERS + keys, "optimizer.lr=1e30", "output.model=model", *settings, expect=1)
+                self.check_failure(done, "the weights are those after step 1 of 4; ")
+                self.assertRegex(done.stdout, "evaluation after step 4: loss -?nan")
+                for name in ("loss", "gradient_norm"):
+                    self.assertEqual(np.isfinite(self.column(name)).tolist(), [True, False, False, False])
+                self.assertTrue(np.isnan(self.column("reward")[2:]).all())
+                self.assertTrue((self.folder / "model/model.safetensors").exists())
+                self.assertEqual([path.name for path in (self.folder / "ck").iterdir()], ["step-00000004.safetensors"])
+
+    def test_weights_that_are_no_numbers_are_named(self):
+        self.train(self.LETTERS, "optimizer.lr=1e30", "output.model=broken", expect=1)
+        done = self.train(self.LETTERS, "weights.path=broken", expect=1)
+        self.check_failure(done, "no step changed the weights; look at the weights that it began with")
+
     def test_at_a_learning_rate_of_zero_ratios_are_exactly_one(self):
         self.train(self.LETTERS, "optimizer.lr=0", "policy.updates=2")
         self.assertEqual(self.column("ratio").tolist(), [1] * 4)

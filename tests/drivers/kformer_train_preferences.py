@@ -85,6 +85,20 @@ class Preferences(PreferenceTest):
         base, trained = read_safetensors(TINY / "model.safetensors"), read_safetensors(self.folder / "out/model.safetensors")
         self.assertTrue(any((base[name] != trained[name]).any() for name in base))
 
+    def test_a_training_that_diverges_is_a_failure(self):
+        for keys, output in (("", "model"), ("[adapter]\nrank = 2\n", "adapter")):
+            with self.subTest(output=output):
+                done = self.train(f"[evaluation]\n[checkpoint]\nfolder = 'ck'\n{keys}", "optimizer.lr=1e30",
+                                  f"output.{output}=out-{output}", expect=1)
+                self.check_failure(done, "the weights are those after step 1 of 4; ")
+                self.assertRegex(done.stdout, "evaluation after step 4: loss -?nan of 6 pairs")
+                for name in ("loss", "gradient_norm", *FIGURES):
+                    self.assertEqual(np.isfinite(self.column(name)).tolist(), [True, False, False, False], name)
+                self.assertTrue(any((self.folder / f"out-{output}").glob("*.safetensors")))
+                self.assertTrue((self.folder / "ck/step-00000004.safetensors").exists())
+        done = self.train("", "weights.path=out-model", expect=1)
+        self.check_failure(done, "no step changed the weights; look at the weights that it began with")
+
     def test_micro_batches_change_nothing_but_rounding(self):
         for keys in ("", "[adapter]\nrank = 2\n"):
             runs = []

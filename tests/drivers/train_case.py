@@ -5,7 +5,7 @@ import os
 import subprocess
 
 import driver_case
-from driver_case import DriverTest, h5py
+from driver_case import DriverTest, h5py, texts, words
 
 TINY = driver_case.SOURCE / "inputs/tiny-llama"
 TEXT = driver_case.SOURCE / "LICENSE"
@@ -54,6 +54,14 @@ seq_len = 24
                               capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         return self.folder / folder
+
+    def check_failure(self, done, sentence):
+        """The training diverged, and left what every training leaves."""
+        self.assertIn(f"error: the training diverged: the loss of the last step is not finite, and {sentence}", done.stderr)
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(file.attrs["complete"], 1)
+            self.assertEqual(words(file["cases/status"]), ["error"])
+            self.assertIn("the training diverged", texts(file["cases/message"])[0])
 
     def check_memory(self):
         """The peak is what was forecast."""

@@ -111,6 +111,8 @@ BOOST_AUTO_TEST_CASE(the_last_step_tells_whether_a_training_failed) {
   const StepRecord good = step_record(0, 1, 1);  // with a loss scale of 65536
   StepRecord overflow = step_record(1, 1, infinity), lost = step_record(1, no_number, no_number), empty = lost;
   empty.tokens = 0;
+  const StepRecord broken = empty;  // a model that diverged sampled no target
+  empty.gradient_norm = 0;
   BOOST_TEST(failure_text({}, 1) == "");
   BOOST_TEST(failure_text({good, lost, good}, 1) == "");
   BOOST_TEST(failure_text({good, empty}, 1) == "");
@@ -126,11 +128,19 @@ BOOST_AUTO_TEST_CASE(the_last_step_tells_whether_a_training_failed) {
   BOOST_TEST(failure_text({overflow, overflow}, 1)
                  .starts_with("no step changed the weights: no gradients were finite"));
   BOOST_TEST(failure_text({empty, empty}, 1).starts_with("no step had a target with a loss, "));
+  BOOST_TEST(
+      failure_text({good, broken}, 1).starts_with("the training diverged: the loss of the last step is not "));
+  BOOST_TEST(failure_text({broken}, 1)
+                 .ends_with("no step changed the weights; look at the weights that it began with"));
   StepRecord judged = good, unjudged = good;
   judged.figures["reward"] = 0;
   unjudged.figures["reward"] = no_number;
   BOOST_TEST(failure_text({judged, unjudged}, 1) == "");
   BOOST_TEST(failure_text({unjudged, unjudged}, 1).starts_with("no completion of any step had a reward, "));
+  StepRecord unwritten = broken;
+  unwritten.figures["reward"] = no_number;
+  BOOST_TEST(failure_text({unwritten, unwritten}, 1)
+                 .ends_with("no step changed the weights; look at the weights that it began with"));
 }
 
 BOOST_AUTO_TEST_CASE(another_text_is_no_record) {

@@ -150,6 +150,7 @@ class Diary final : public Learner {
  private:
   // A completion grows likelier with each step if its number is even.
   double logp_of(const TokenSequence& s) const {
+    if (steps >= diverges) return std::numeric_limits<double>::quiet_NaN();
     return s.ids.front() % 2 == 0 ? static_cast<double>(steps) : -s.ids.front();
   }
   void note(const std::string& what) { log += (log.empty() ? "" : " ") + what; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The loop of a training on pairs of completions.
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "drivers/training_loop_case.hpp"
@@ -65,6 +66,29 @@ BOOST_AUTO_TEST_CASE(a_reference_of_first_weights_is_measured_once) {
   BOOST_TEST(numbers("steps/chosen_reward") == (Doubles{0, 0.5, 1}), boost::test_tools::per_element());
   BOOST_TEST(numbers("steps/rejected_reward") == (Doubles{0, 0, 0}), boost::test_tools::per_element());
   BOOST_TEST(numbers("evaluations/margin") == (Doubles{1.5}), boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(pairs_of_a_model_that_diverged_have_no_loss) {
+  for (const bool adapters : {true, false})
+    for (const std::int64_t from : {2, 0}) {
+      make_pairs();
+      deck.adapter.reset();
+      if (adapters) deck.adapter.emplace();
+      evaluate_every(0);
+      data.validation = std::make_unique<Numbers>(6, 2);
+      steps = 4;
+      learner = {};
+      learner.diverges = from;
+      const std::string failure = run().failure;
+      BOOST_TEST(failure.starts_with("the training diverged: the loss of the last step is not finite, and "));
+      const char* rest = from == 0 ? "no step changed the weights; look at the weights that it began with"
+                                   : "the weights are those after step 2 of 4; ";
+      BOOST_TEST(failure.find(rest) != failure.npos);
+      const Doubles margins = numbers("steps/margin");
+      for (std::int64_t i = 0; i < 4; ++i)
+        BOOST_TEST(std::isnan(margins.at(static_cast<std::size_t>(i))) == (i >= from));
+      BOOST_TEST(std::isnan(numbers("evaluations/loss").at(0)));
+    }
 }
 
 // As long as the batch wants them; only completions have targets.
