@@ -178,9 +178,10 @@ class PromptRun {
     if (!prompt.chat) print_text(label.prompt_text);
   }
 
-  // An interrupted sequence is not the requested result.
+  // An interrupted sequence is not the requested result, and one that failed has its reason already.
   void judge(const PromptTable& prompt, Generation& generation) const {
     Measurement& m = generation.measurement;
+    if (m.status == CaseStatus::error) return;
     const auto wanted = expected_text(prompt);
     for (std::size_t row = 0; row < generation.sequences.size(); ++row) {
       const Sequence& s = generation.sequences[row];

@@ -58,6 +58,7 @@ class Parrot final : public TextGenerator {
   bool memory_runs_out = false, allocation_fails = false;
   double bytes = 0;           ///< of all steps after prefill
   std::vector<double> waits;  ///< of the first generations: `core_wait_share`
+  CaseStatus status = CaseStatus::unchecked;
 
   std::vector<std::int32_t> encode(const PromptTable& prompt) const override {
     std::vector<std::int32_t> ids{256};
@@ -71,7 +72,7 @@ class Parrot final : public TextGenerator {
     if (allocation_fails) throw std::bad_alloc();
     if (!complaint.empty()) throw NotSupported(complaint);
     Generation g;
-    g.measurement.status = CaseStatus::unchecked;
+    g.measurement.status = status;
     for (std::int64_t row = 0; row < task.batch; ++row) g.sequences.push_back(sequence(task, row));
     g.prefill_tokens = static_cast<std::int64_t>(task.prompt.size());
     g.prefill_seconds = 0.5;
@@ -238,6 +239,12 @@ BOOST_AUTO_TEST_CASE(a_text_that_differs_ends_with_exit_code_5) {
   const Hdf5Reader reader(file());
   BOOST_TEST(contains(reader.texts("cases/message")[0], "is the first that differs"));
   BOOST_TEST(reader.numbers("cases/status").size() == 2u);
+}
+
+BOOST_AUTO_TEST_CASE(a_generation_that_failed_is_no_failed_check) {
+  parrot.status = CaseStatus::error;
+  BOOST_TEST(run("[[prompt]]\ntext = \"\"\nexpect_ids = [256, 120]\n") == exit_failure);
+  BOOST_TEST(contains(err, "prompt1 [0]: error"));
 }
 
 BOOST_AUTO_TEST_CASE(every_row_must_be_as_expected) {
