@@ -38,9 +38,14 @@ bool is_read(const fs::path& path, const fs::path& source) {
 
 }  // namespace
 
-AdapterFile::AdapterFile(fs::path path, const std::vector<fs::path>& sources, bool replace)
-    : m_path(std::move(path)) {
+AdapterFile::AdapterFile(fs::path path, const AdapterCheckpoint& adapter, const std::vector<fs::path>& sources,
+                         bool replace)
+    : m_path(std::move(path)), m_adapter(adapter) {
+  if (m_adapter.lora().magnitudes)
+    refuse(m_path, "cannot have the magnitudes of the adapter (DoRA); merge it into the weights");
   std::error_code ignored;
+  if (m_path.has_parent_path() && !fs::is_directory(m_path.parent_path(), ignored))
+    refuse(m_path, fmt::format("cannot be written: there is no folder '{}'", m_path.parent_path().string()));
   if (!fs::exists(m_path, ignored)) return;
   if (!fs::is_regular_file(m_path, ignored)) refuse(m_path, "is not a file");
   for (const fs::path& source : sources)
@@ -48,9 +53,9 @@ AdapterFile::AdapterFile(fs::path path, const std::vector<fs::path>& sources, bo
   if (!replace) refuse(m_path, "exists; --overwrite replaces it");
 }
 
-void AdapterFile::write(const AdapterCheckpoint& adapter, const LlamaConfig& model) const {
-  write_gguf_adapter(m_path, model, adapter.lora(),
-                     [&](const std::string& name) { return adapter.values(name); });
+void AdapterFile::write(const LlamaConfig& model) const {
+  write_gguf_adapter(m_path, model, m_adapter.lora(),
+                     [&](const std::string& name) { return m_adapter.values(name); });
 }
 
 }  // namespace kformer::drivers

@@ -186,11 +186,12 @@ int run(const QuantizeOptions& options) {
   std::optional<AdapterFile> file;
   const std::filesystem::path folder = checkpoint.folder().empty() ? "." : checkpoint.folder();
   const std::vector<std::filesystem::path> sources{options.input, folder, options.adapter};
-  if (!options.adapter_gguf.empty()) file.emplace(options.adapter_gguf, sources, options.overwrite);
+  if (!options.adapter_gguf.empty()) file.emplace(options.adapter_gguf, *adapter, sources, options.overwrite);
   const int code = output ? write_checkpoint(checkpoint, adapter, *output, options) : exit_ok;
   if (code != exit_ok || !file) return code;
-  if (!options.dry_run) file->write(*adapter, model);
-  say(log_beside(options.table), "adapter for llama.cpp: {}\n", file->path().string());
+  if (!options.dry_run) file->write(model);
+  say(log_beside(options.table), "{}adapter for llama.cpp: {}\n", options.dry_run ? "not written: " : "",
+      file->path().string());
   return exit_ok;
 }
 

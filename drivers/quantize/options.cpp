@@ -45,12 +45,18 @@ void require_output(const CLI::App& app, const QuantizeOptions& options) {
   if (any && app.count("--format") == 0) throw CLI::RequiredError("--format");
   if (!any && options.adapter_gguf.empty())
     throw CLI::ValidationError("OUTPUT", "is required, unless --adapter-gguf names a file");
-  const auto folder_of = [](const std::filesystem::path& file) {
+  const auto whole = [](const std::filesystem::path& path) {
     std::error_code ignored;
-    return weakly_canonical(absolute(file), ignored).parent_path();
+    return weakly_canonical(absolute(path, ignored), ignored);
   };
-  if (any && options.report && folder_of(*options.report) == folder_of(options.output / "weights"))
-    throw CLI::ValidationError("--report", "must not be in OUTPUT, whose files are those of the checkpoint");
+  const std::filesystem::path folder = whole(options.output / "weights").parent_path(),
+                              report = whole(options.report.value_or("")),
+                              adapter = whole(options.adapter_gguf);
+  for (const auto& [option, file] : {std::pair{"--report", report}, {"--adapter-gguf", adapter}})
+    if (any && (file == folder || file.parent_path() == folder))
+      throw CLI::ValidationError(option, "must not be in OUTPUT, whose files are those of the checkpoint");
+  if (report == adapter && options.report)
+    throw CLI::ValidationError("--adapter-gguf", "must not be the file of --report");
   if (any) return;
   for (const char* option : {"--format", "--embedding", "--adapter-tokens", "--report"})
     if (app.count(option) > 0) throw CLI::ValidationError(option, "needs OUTPUT");

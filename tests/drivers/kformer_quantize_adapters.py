@@ -219,6 +219,19 @@ class AdapterFile(QuantizeTest):
         self.assertIn("adapter file 'in' is not a file", self.refused(*command, "in"))
         self.assertIn("no/a.gguf", self.refused(*command, "no/a.gguf"))
 
+    def test_what_cannot_be_written_is_known_before_anything_is(self):
+        for case, file, reason in ((DORA_CASE, "a.gguf", "cannot have the magnitudes of the adapter (DoRA); merge it"),
+                                   (CASE, "no/a.gguf", "cannot be written: there is no folder 'no'")):
+            for arguments in ((TINY,), (TINY, "out", "-f", "q8_0", "--adapter-tokens", 0)):
+                for more in ((), ("--dry-run",)):
+                    self.assertIn(f"adapter file '{file}' {reason}",
+                                  self.refused(*arguments, "-a", case, "--adapter-gguf", file, *more))
+
+    def test_a_dry_run_says_that_it_writes_nothing(self):
+        done = self.run_driver(TINY, "-a", CASE, "--adapter-gguf", "a.gguf", "--dry-run")
+        self.assertEqual(done.stdout, "not written: adapter for llama.cpp: a.gguf\n")
+        self.assertEqual(self.files(), [])
+
     def test_adapters_that_are_none(self):
         command = ("--adapter-gguf", "a.gguf", "-a")
         self.assertIn("no/adapter_config.json", self.refused(TINY, *command, "no"))
@@ -234,6 +247,10 @@ class AdapterFile(QuantizeTest):
     def test_usage(self):
         for arguments, word in (((TINY, "--adapter-gguf", "a.gguf"), "--adapter"),
                                 ((TINY, "out", "-f", "q8_0", "--adapter-tokens", 8), "--adapter-tokens requires --adapter"),
+                                *(((TINY, "out", "-f", "q8_0", "-a", CASE, "--adapter-gguf", file),
+                                   "--adapter-gguf: must not be in OUTPUT") for file in ("out", "out/", "out/a.gguf")),
+                                ((TINY, "out", "-f", "q8_0", "-a", CASE, "--adapter-gguf", "r.h5", "-r", "r.h5"),
+                                 "--adapter-gguf: must not be the file of --report"),
                                 ((TINY,), "OUTPUT: is required, unless --adapter-gguf names a file"),
                                 ((TINY, "out", "-a", CASE, "--adapter-gguf", "a.gguf"), "--format is required"),
                                 ((TINY, "-a", CASE, "--adapter-gguf", "a.gguf", "-f", "q8_0"), "--format: needs OUTPUT"),
