@@ -66,7 +66,7 @@ std::map<std::int64_t, std::filesystem::path> files_in(const std::filesystem::pa
   return files;
 }
 
-/// Whether a file says that it is a checkpoint; its name alone does not.
+/// Whether a file says that it is a checkpoint; its name alone does not. Whose one is that cannot be read nobody knows.
 bool is_checkpoint(const std::filesystem::path& path) {
   try {
     const SafetensorsFile file = SafetensorsFile::open(path);
@@ -197,8 +197,7 @@ void CheckpointFolder::replace(std::int64_t step, const std::string& metadata, c
 }
 
 // Files of later steps are of a run that this one does not continue: they neither stay in place of this run's files nor
-// are they this run's to delete. Nor is what only has the name of a checkpoint. The file of rank 0 goes first: without it
-// the others are none.
+// are they this run's to delete. Nor is what only has the name of a checkpoint.
 void CheckpointFolder::rotate(std::int64_t step) const {
   std::vector<std::int64_t> old;
   const auto keep = static_cast<std::size_t>(m_options.keep);
@@ -363,13 +362,15 @@ CheckpointColumns TrainingCheckpoint::columns() const {
   return columns;
 }
 
+// The file that lists it goes last: what a killed run left of a checkpoint is incomplete, and the next one finds it.
 void remove_training_checkpoint(const std::filesystem::path& path) {
   const auto step = step_in(path.filename().string());
-  std::vector<std::filesystem::path> files{path};
+  std::vector<std::filesystem::path> files;
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(path.parent_path(), none))
     if (entry.path() != path && step_of_any_rank(entry.path().filename().string()) == step)
       files.push_back(entry.path());
+  files.push_back(path);
   for (const std::filesystem::path& file : files) {
     std::error_code error;
     std::filesystem::remove(file, error);
@@ -379,15 +380,8 @@ void remove_training_checkpoint(const std::filesystem::path& path) {
 
 std::vector<std::filesystem::path> training_checkpoints_in(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> found;
-  for (const auto& [step, path] : files_in(folder)) {
-    try {
-      const SafetensorsFile file = SafetensorsFile::open(path);
-      const auto format = file.metadata().find("format");
-      if (format != file.metadata().end() && format->second == format_name) found.push_back(path);
-    } catch (const FileError&) {
-      continue;  // Nobody can say whose it is.
-    }
-  }
+  for (const auto& [step, path] : files_in(folder))
+    if (is_checkpoint(path)) found.push_back(path);
   return found;
 }
 

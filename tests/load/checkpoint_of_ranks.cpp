@@ -103,6 +103,31 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_of_ranks_counts_when_all_files_are_there) {
   BOOST_TEST(names_in(scratch.path()).size() == 2);
 }
 
+// As if a run was killed while it deleted a checkpoint.
+BOOST_AUTO_TEST_CASE(a_checkpoint_of_which_a_part_was_deleted_is_deleted_later) {
+  const ScratchDirectory scratch;
+  const Arrays arrays(1);
+  const auto path = [&](int step, const std::string& part = ".rank-1-of-2") {
+    return scratch.path() / ("step-0000000" + std::to_string(step) + part + ".safetensors");
+  };
+  RankWriters all(scratch.path(), arrays, 2, 0, false);
+  all.snapshot(1);
+  all.snapshot(2);
+  // What cannot be deleted stops it where a kill might.
+  std::filesystem::remove(path(2));
+  std::filesystem::create_directories(path(2) / "in the way");
+  BOOST_CHECK_THROW(remove_training_checkpoint(path(2, "")), FileError);
+  std::filesystem::remove_all(path(2));
+  BOOST_TEST(training_checkpoints_in(scratch.path()).size() == 2u);
+  std::vector<std::string> reasons;
+  BOOST_TEST(newest_step(scratch.path(), &reasons) == 1);
+  BOOST_TEST(reasons.size() == 1u);
+  RankWriters one_stays(scratch.path(), arrays, 2, 1, false);
+  one_stays.snapshot(3);
+  BOOST_TEST(names_in(scratch.path()) == (std::vector<std::string>{path(3).filename(), path(3, "").filename()}),
+             boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(damaged_or_foreign_files_of_ranks_are_found) {
   const ScratchDirectory scratch;
   const Arrays arrays(1), others(2);

@@ -215,7 +215,8 @@ class TrainingCheckpoint {
 /// \param folder where they are; it may be absent
 std::vector<std::filesystem::path> training_checkpoints_in(const std::filesystem::path& folder);
 
-/// Deletes a checkpoint: this file, and those of other ranks.
+/// Deletes a checkpoint: the files of other ranks, and then this one. What is left if that is interrupted is incomplete,
+/// and can be deleted in the same way.
 /// \param path as `training_checkpoints_in` names it
 /// \throws FileError if a file cannot be deleted
 void remove_training_checkpoint(const std::filesystem::path& path);
