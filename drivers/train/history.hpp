@@ -23,7 +23,7 @@ struct StepRecord : ObjectiveStep {
 /// The loss on the validation data.
 struct EvaluationRecord {
   std::int64_t step = 0;  ///< steps done before
-  double loss = 0;        ///< of the objective: the mean over target tokens, in nats, or over pairs
+  double loss = 0;        ///< see the column of /evaluations
   double time = 0;        ///< s
   Figures figures{};      ///< of the same data
 };

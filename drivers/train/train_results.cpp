@@ -41,8 +41,9 @@ Table& declare_cases(ResultFile& file) {
   t.attribute(
       "flops_formula",
       "6*parameters + 12*layers*heads*head_dim*seq_len for each token (arXiv:2204.02311, appendix B), "
-      "4*parameters for frozen ones; with dpo and adapters a third of the first more, for the reference; "
-      "recomputation does not count",
+      "4*parameters for frozen ones; a third of the first more for each other forward pass: with dpo and "
+      "adapters that of the reference, with grpo that of sampling, over policy.updates, and with policy.beta "
+      "that of the reference; recomputation does not count",
       "what flops_per_token counts");
   return t;
 }
@@ -73,7 +74,8 @@ RecordTable<StepRecord> declare_steps(ResultFile& file, std::span<const FigureCo
       with_figures<StepRecord>(
           {{{"step", i64, "1", "number of the step, from 0"}, &StepRecord::step},
            {{"loss", f64, "1",
-             "of the objective before the update: the mean over target tokens, in nats, or over pairs"},
+             "of the objective before the update: the mean over target tokens, in nats, or over pairs; with "
+             "grpo the loss of the policy"},
             &StepRecord::loss},
            {finite({"learning_rate", f64, "1", "of the update"}), &StepRecord::learning_rate},
            {{"gradient_norm", f64, "1", "global norm of the gradient of the mean loss, before clipping"},
@@ -93,7 +95,9 @@ RecordTable<EvaluationRecord> declare_evaluations(ResultFile& file, std::span<co
       conditional(file.table("evaluations", "evaluation", "loss on the validation data"), "with [evaluation]"),
       with_figures<EvaluationRecord>(
           {{{"step", i64, "1", "steps done before"}, &EvaluationRecord::step},
-           {{"loss", f64, "1", "of the objective: the mean over target tokens, in nats, or over pairs"},
+           {{"loss", f64, "1",
+             "of the objective: the mean over target tokens, in nats, or over pairs; with grpo minus the mean "
+             "reward"},
             &EvaluationRecord::loss},
            {finite({"time", f64, "s", "of the evaluation"}), &EvaluationRecord::time}},
           figures)};

@@ -166,6 +166,16 @@ class Policies(PolicyTest):
         self.assertTrue(np.isnan(unequal[1::2]).all())
         self.assertGreater((self.column("clip_low") + self.column("clip_high")).max(), 0)
 
+    def test_operations_count_sampling(self):
+        flops = []
+        for updates in (1, 2):
+            self.train(self.LETTERS, f"policy.updates={updates}", "schedule.steps=2")
+            flops.append(self.column("flops_per_token", "cases")[0])
+        self.assertAlmostEqual(flops[1] / flops[0], (1 + 1 / 6) / (1 + 1 / 3))
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertIn("with grpo that of sampling, over policy.updates", file["cases"].attrs["flops_formula"])
+            self.assertIn("grpo", file["steps/loss"].attrs["long_name"])
+
     def test_several_updates_are_of_one_epoch(self):
         self.SMALL = self.SMALL.replace("steps = 4\n", "epochs = 1\n")
         for updates, steps in ((1, 2), (3, 6)):
