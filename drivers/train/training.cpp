@@ -368,6 +368,9 @@ class Training {
     if (end.skipped > 0)
       fmt::print("{} of {} steps were skipped: /steps/skipped says which; the weights stayed as they were\n",
                  end.skipped, end.steps);
+    if (end.unequal > 0)
+      fmt::print("in {} of {} steps sampler and trainer differed: /steps/unequal_logp says in which\n",
+                 end.unequal, end.steps);
     if (end.checkpoints > 0)
       fmt::print(
           "{} checkpoints; the steps waited {:.3g} s for them ({:.2g} % of their time), and the end {:.3g} s\n",

@@ -117,7 +117,19 @@ class TrainingRun {
     m_saved = false;
     m_loop.results->add(record);
     m_loop.progress->step(record);
+    check_sampler(record);
     if (done() == m_first + 1) m_loop.results->add_memory(*m_loop.ledger, done(), "first step");
+  }
+
+  // With batch invariance a sampler has the bits of the trainer. If not, kernels are wrong, and ratios are.
+  void check_sampler(const StepRecord& record) {
+    const auto unequal = record.figures.find("unequal_logp");
+    if (!m_deck.precision.batch_invariant || unequal == record.figures.end() || !(unequal->second > 0)) return;
+    if (m_end.unequal++ > 0) return;
+    m_loop.progress->say(fmt::format(
+        "warning: step {}: {} log-probabilities of the sampler are not, to the bit, those of the trainer, in "
+        "spite of precision.batch_invariant; ratios of the first update are not exactly 1. Please report it",
+        record.step + 1, unequal->second));
   }
 
   // In parts, so that memory does not grow with the data.

@@ -49,6 +49,7 @@ struct TrainingEnd {
   double seconds = 0;                  ///< of these steps
   std::int64_t steps = 0;              ///< of this run
   std::int64_t skipped = 0;            ///< of these, that left the weights as they were
+  std::int64_t unequal = 0;            ///< of these, whose sampler and trainer broke the promise of equal bits
   std::int64_t checkpoints = 0;        ///< written
   double checkpoint_wait = 0;          ///< s, that the steps waited for them
   double last_checkpoint_wait = 0;     ///< s, from the last step to the end of the last checkpoint

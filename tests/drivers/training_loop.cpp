@@ -145,6 +145,30 @@ BOOST_AUTO_TEST_CASE(a_training_that_diverged_has_failed) {
   BOOST_TEST(run().failure == "");
 }
 
+// As if a sampler had other bits than the trainer in steps 2 and 4; after an update there is nothing to compare.
+class UnequalSampler final : public TrainingObjective {
+ public:
+  ObjectiveStep step(Learner& learner, const SequenceBatch& batch) override {
+    const Doubles unequal{0, 5, std::numeric_limits<double>::quiet_NaN(), 2, 0, 0};
+    ObjectiveStep result{learner.step(batch.sequences), {}};
+    result.figures["unequal_logp"] = unequal.at(static_cast<std::size_t>(result.step));
+    return result;
+  }
+  Judgement judge(Learner&, const SequenceBatch&) override { return {}; }
+};
+
+BOOST_AUTO_TEST_CASE(a_sampler_with_other_bits_is_a_warning_where_they_are_promised) {
+  for (const bool promised : {true, false}) {
+    learner = {};
+    deck.precision.batch_invariant = promised;
+    own_objective = std::make_unique<UnequalSampler>();
+    BOOST_TEST(run().unequal == (promised ? 2 : 0));
+    const std::string warning = "warning: step 2: 5 log-probabilities of the sampler are not, to the bit, ";
+    BOOST_TEST((said.find(warning) != said.npos) == promised);
+    BOOST_TEST(said.find("warning") == said.rfind("warning"));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_request_to_stop_saves_and_does_nothing_else) {
   evaluate_every(0);
   write_every(0);

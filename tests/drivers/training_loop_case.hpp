@@ -194,7 +194,7 @@ struct LoopCase {
 
   TrainingEnd run(TrainingHistory history = {}) {
     ResultFile file(directory / "run.h5", {.overwrite = true});
-    const auto objective = make_objective(deck);
+    const auto objective = own_objective ? std::move(own_objective) : make_objective(deck);
     TrainResults results(file, "serial", objective->figures());
     if (objective->needs_first_weights()) objective->begin(learner, data, [] { return false; });
     const auto ledger = Ledger::create(Ledger::Mode::count);
@@ -223,6 +223,9 @@ struct LoopCase {
       };
     const TrainingEnd end = run_training(loop, std::move(history));
     file.finish();
+    std::rewind(out.get());
+    said.clear();
+    for (int c = std::fgetc(out.get()); c != EOF; c = std::fgetc(out.get())) said += static_cast<char>(c);
     return end;
   }
 
@@ -253,7 +256,9 @@ struct LoopCase {
   std::unique_ptr<PromptEncoder> encoder;
   std::unique_ptr<TextWriter> texts;
   std::int64_t steps = 6, stop_after = -1;
-  std::string stop_at;  // after this part of the diary
+  std::string stop_at;                               // after this part of the diary
+  std::unique_ptr<TrainingObjective> own_objective;  // of one run, in place of that of the deck
+  std::string said;                                  // by the last run
   std::vector<std::int64_t> profiled;
 };
 
