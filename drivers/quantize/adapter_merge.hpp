@@ -25,13 +25,19 @@ enum class AdapterForm {
 /// Whether an adapter changes a tensor.
 bool is_adapted(const AdapterCheckpoint& adapter, const std::string& name);
 
+/// A tensor with its adapter, on the host.
+struct MergedTensor {
+  DType type = DType::f32;         ///< of its numbers
+  std::vector<std::byte> bytes{};  ///< of them, row by row
+};
+
 /// Merges an adapter into the tensors of a checkpoint, and computes with both.
 class AdapterMerge {
  public:
   virtual ~AdapterMerge() = default;
 
-  /// The tensor with its adapter added in float, as F32.
-  virtual std::vector<std::byte> merged(const std::string& name, const CheckpointTensor& tensor) = 0;
+  /// The tensor with its adapter added: in double if it is stored so, otherwise in float.
+  virtual MergedTensor merged(const std::string& name, const CheckpointTensor& tensor) = 0;
   /// Tokens of the model with its adapter, drawn from its distribution (temperature 1, seed 1) after `first`, which they
   /// begin with.
   virtual std::vector<std::int32_t> tokens(std::int32_t first, std::int64_t count) = 0;

@@ -21,24 +21,8 @@ class AdapterMergeOn final : public AdapterMerge {
   AdapterMergeOn(const Checkpoint& source, const AdapterCheckpoint& adapter)
       : m_source(source), m_adapter(adapter) {}
 
-  std::vector<std::byte> merged(const std::string& name, const CheckpointTensor& tensor) override {
-    const auto rows = static_cast<std::int64_t>(tensor.shape.at(0)),
-               cols = static_cast<std::int64_t>(tensor.shape.at(1));
-    const auto bytes = static_cast<std::size_t>(rows * cols) * sizeof(float);
-    const auto memory = m_ledger->allocate<Space>(MemoryClass::workspace, "kformer-quantize::merge", bytes);
-    const auto expanding =
-        m_ledger->allocate<Space>(MemoryClass::io, "kformer-quantize::staging",
-                                  quantized_format_of(tensor.type) ? tensor.bytes.size() : 0);
-    const auto dense = kformer::Impl::matrix_in<float>(memory, 0, rows, cols);
-    load_dense(m_exec, tensor, tensor_ref(dense), expanding, *m_ledger);
-    const auto config = llama_config(m_source.model());
-    const auto staging = m_ledger->allocate<Space>(MemoryClass::io, "kformer-quantize::adapter",
-                                                   merge_staging_bytes(m_adapter, config, DType::f32));
-    merge_adapter(m_exec, m_adapter, {{name, tensor_ref(dense), {}}}, staging, *m_ledger);
-    std::vector<std::byte> host(bytes);
-    transfer<Kokkos::HostSpace, Space>(m_exec, *m_ledger, host.data(), dense.data(), bytes);
-    m_exec.fence("kformer-quantize::merge");
-    return host;
+  MergedTensor merged(const std::string& name, const CheckpointTensor& tensor) override {
+    return tensor.type == StoredType(DType::f64) ? sum<double>(name, tensor) : sum<float>(name, tensor);
   }
 
   std::vector<std::int32_t> tokens(std::int32_t first, std::int64_t count) override {
@@ -91,6 +75,28 @@ class AdapterMergeOn final : public AdapterMerge {
  private:
   using Space = typename Exec::memory_space;
   static constexpr std::int64_t most_rows = 16;  // whose logits exist at once
+
+  // Computed in C.
+  template <class C>
+  MergedTensor sum(const std::string& name, const CheckpointTensor& tensor) {
+    const auto rows = static_cast<std::int64_t>(tensor.shape.at(0)),
+               cols = static_cast<std::int64_t>(tensor.shape.at(1));
+    const auto bytes = static_cast<std::size_t>(rows * cols) * sizeof(C);
+    const auto memory = m_ledger->allocate<Space>(MemoryClass::workspace, "kformer-quantize::merge", bytes);
+    const auto expanding =
+        m_ledger->allocate<Space>(MemoryClass::io, "kformer-quantize::staging",
+                                  quantized_format_of(tensor.type) ? tensor.bytes.size() : 0);
+    const auto dense = kformer::Impl::matrix_in<C>(memory, 0, rows, cols);
+    load_dense(m_exec, tensor, tensor_ref(dense), expanding, *m_ledger);
+    const auto config = llama_config(m_source.model());
+    const auto staging = m_ledger->allocate<Space>(MemoryClass::io, "kformer-quantize::adapter",
+                                                   merge_staging_bytes(m_adapter, config, dtype_of<C>));
+    merge_adapter(m_exec, m_adapter, {{name, tensor_ref(dense), {}}}, staging, *m_ledger);
+    MergedTensor all{dtype_of<C>, std::vector<std::byte>(bytes)};
+    transfer<Kokkos::HostSpace, Space>(m_exec, *m_ledger, all.bytes.data(), dense.data(), bytes);
+    m_exec.fence("kformer-quantize::merge");
+    return all;
+  }
 
   // A decoder of one sequence with its cache, loaded.
   struct Model {

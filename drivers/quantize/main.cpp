@@ -119,10 +119,11 @@ std::optional<std::string> convert(const Checkpoint& checkpoint,
     stopped = stop.reason();
     if (stopped) break;
     const CheckpointTensor& tensor = checkpoint.at(plan.name);
-    const auto sum = adapter && is_adapted(*adapter, plan.name) ? merge->merged(plan.name, tensor)
-                                                                : std::vector<std::byte>();
+    const auto sum =
+        adapter && is_adapted(*adapter, plan.name) ? merge->merged(plan.name, tensor) : MergedTensor();
     QuantizedTensor quantized = quantizer->run(
-        plan.name, sum.empty() ? tensor : CheckpointTensor{DType::f32, tensor.shape, sum}, plan.format);
+        plan.name, sum.bytes.empty() ? tensor : CheckpointTensor{sum.type, tensor.shape, sum.bytes},
+        plan.format);
     ReportLine line = report_line(checkpoint.layout(plan.name), plan);
     line.errors = quantized.errors;
     const auto& bytes = stored.emplace_back(std::move(quantized.bytes));

@@ -14,7 +14,7 @@ from quantize_case import QuantizeTest
 
 if h5py is not None:
     import numpy as np
-    from packed_weights import read_gguf, read_packed, write_gguf
+    from packed_weights import read_gguf, read_packed, write_gguf, write_model
 
 TINY = driver_case.SOURCE / "inputs/tiny-llama"
 CASE = driver_case.SOURCE / "tests/data/adapter_case"
@@ -110,6 +110,14 @@ class Adapters(QuantizeTest):
         self.assertLess(divergence["f32"], divergence["f16"] / 100)
         self.assertLess(divergence["f16"], divergence["bf16"] / 4)
         self.assertEqual(divergence["bf16"], divergence["same"])
+
+    def test_weights_in_double_are_merged_in_double(self):
+        write_model(self.folder / "wide", {name: tensor.weights().reshape(tensor.shape)
+                                           for name, tensor in read_packed(TINY).items()}, "F64")
+        shutil.copy(TINY / "config.json", self.folder / "wide")
+        for form in ("f64", "same"):
+            self.merge("wide", form, form, "--adapter-tokens", 0)
+            self.check_weights(self.folder / form, 2**44)
 
     def test_the_format_that_the_weights_have(self):
         self.run_driver(TINY, "q4_0", "-f", "q4_0")
