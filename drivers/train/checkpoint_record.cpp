@@ -204,8 +204,8 @@ TrainingHistory history_of(const CheckpointColumns& columns) {
 
 }  // namespace
 
-std::string checkpoint_text(const CheckpointRecord& record) {
-  return dump({{"run", record.run}, {"settings", record.settings}, {"state", json_of(record.state)}});
+std::string checkpoint_text(const CheckpointText& contents) {
+  return dump({{"run", contents.run}, {"settings", contents.settings}, {"state", json_of(contents.state)}});
 }
 
 CheckpointColumns checkpoint_columns(const TrainingHistory& history) {

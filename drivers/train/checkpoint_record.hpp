@@ -12,16 +12,20 @@
 
 namespace kformer::drivers {
 
-/// The text of a checkpoint.
-struct CheckpointRecord {
+/// What is in the text of a checkpoint.
+struct CheckpointText {
   std::map<std::string, std::string> run;       ///< what a run must have in common with the one it continues
   std::map<std::string, std::string> settings;  ///< what a run that continues it may change
   TrainerState state;                           ///< numbers of the trainer
-  TrainingHistory history;                      ///< all steps so far
 };
 
-/// The record without its history as JSON: numbers read back to the same bits.
-std::string checkpoint_text(const CheckpointRecord& record);
+/// All that a checkpoint says.
+struct CheckpointRecord : CheckpointText {
+  TrainingHistory history;  ///< all steps so far
+};
+
+/// As JSON: numbers read back to the same bits.
+std::string checkpoint_text(const CheckpointText& contents);
 
 /// The history, a column for each of its numbers.
 CheckpointColumns checkpoint_columns(const TrainingHistory& history);

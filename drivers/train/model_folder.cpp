@@ -10,7 +10,7 @@
 #include "io/atomic_file.hpp"
 #include "io/checkpoint/install.hpp"
 #include "io/mapped_file.hpp"
-#include "kformer/core/error.hpp"
+#include "io/torch_name.hpp"
 
 namespace kformer::drivers {
 
@@ -18,50 +18,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char *staging_name = ".kformer-train.part", *config_name = "config.json",
-                     *weights_name = "model.safetensors";
-
-[[noreturn]] void refuse(const std::string& key, const fs::path& path, const std::string& reason) {
-  throw FileError(fmt::format("output.{} '{}' {}", key, path.string(), reason));
-}
+constexpr const char *config_name = "config.json", *weights_name = "model.safetensors";
 
 void write_file(const fs::path& path, std::span<const std::byte> bytes) {
   Impl::replace_file(path, std::span(&bytes, 1));
 }
 
-// Remains of a killed run do not count.
-bool holds_nothing(const fs::path& folder) {
-  return std::ranges::all_of(fs::directory_iterator(folder), [](const fs::directory_entry& entry) {
-    return entry.path().filename() == staging_name;
-  });
-}
-
-fs::path resolved(const fs::path& path) {
-  const fs::path whole = fs::weakly_canonical(fs::absolute(path));
-  return whole.has_filename() ? whole : whole.parent_path();
-}
-
 bool is_or_contains(const fs::path& folder, const fs::path& other) {
-  const fs::path inner = resolved(other);
+  const fs::path inner = resolved_folder(other);
   return std::ranges::mismatch(folder, inner).in1 == folder.end();
-}
-
-const char* torch_name(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-      return "float64";
-    case DType::bf16:
-      return "bfloat16";
-    case DType::f16:
-      return "float16";
-    default:
-      return "float32";
-  }
 }
 
 std::string config_text(const LanguageModelTable& model, DType dtype) {
   auto config = nlohmann::ordered_json::parse(model_config_json(model));
-  config["torch_dtype"] = torch_name(dtype);
+  config["torch_dtype"] = Impl::torch_name(dtype);
   return config.dump(2) + "\n";
 }
 
@@ -75,73 +45,42 @@ void install_adapter(const fs::path& staging, const fs::path& folder) {
 
 }  // namespace
 
-ModelFolder::ModelFolder(std::string key, fs::path path, bool replace,
+ModelFolder::ModelFolder(const std::string& key, const fs::path& path, bool replace,
                          const std::vector<std::pair<fs::path, std::string>>& others)
-    : m_key(std::move(key)) {
-  try {
-    m_path = resolved(path);
-    for (const auto& [folder, name] : others)
-      if (is_or_contains(m_path, folder))
-        refuse(m_key, m_path,
-               fmt::format("is or contains {}, '{}'; name a folder of its own", name, folder.string()));
-    if (!fs::exists(m_path)) return;
-    if (!fs::is_directory(m_path)) refuse(m_key, m_path, "is not a folder");
-    if (!replace && !holds_nothing(m_path))
-      refuse(m_key, m_path,
-             fmt::format(
-                 "exists and is not empty; output.overwrite = true replaces {} {} there and leaves other files",
-                 m_key == "model" ? "a" : "an", m_key));
-  } catch (const fs::filesystem_error& error) {
-    refuse(m_key, path, "cannot be written: " + error.code().message());
-  }
+    : m_folder("output." + key, path, "kformer-train") {
+  for (const auto& [folder, name] : others)
+    if (is_or_contains(m_folder.path(), folder))
+      m_folder.refuse(fmt::format("is or contains {}, '{}'; name a folder of its own", name, folder.string()));
+  m_folder.require_usable(replace,
+                          fmt::format("output.overwrite = true replaces {} {} there and leaves other files",
+                                      key == "model" ? "a" : "an", key));
 }
-
-fs::path ModelFolder::staging() const { return m_path / staging_name; }
 
 void ModelFolder::try_out() {
-  std::error_code error, ignored;
   // The lock first: another run may be about to remove what it made.
-  fs::create_directories(m_path.parent_path(), ignored);
-  m_lock = std::make_unique<Impl::RunLock>(m_path);
-  const bool made = !fs::exists(m_path, ignored);
-  fs::create_directories(staging(), error);
-  if (error) refuse(m_key, m_path, "cannot be written: " + error.message());
-  fs::remove_all(staging(), ignored);
-  if (made) fs::remove(m_path, ignored);
-}
-
-void ModelFolder::with_staging(const std::function<void()>& make) const {
-  std::error_code ignored;
-  try {
-    fs::remove_all(staging());
-    fs::create_directories(staging());
-    make();
-    fs::remove_all(staging());
-  } catch (const fs::filesystem_error& error) {
-    fs::remove_all(staging(), ignored);
-    refuse(m_key, m_path, "cannot be written: " + error.code().message());
-  } catch (const FileError&) {
-    fs::remove_all(staging(), ignored);
-    throw;
-  }
+  m_folder.claim();
+  m_folder.make();
+  m_folder.drop();
 }
 
 void ModelFolder::write(Learner& learner, const LanguageModelTable& model, DType dtype,
                         const TokenizerFiles& tokenizer) const {
   const std::string config = config_text(model, dtype);
-  with_staging([&] {
-    learner.save_weights(staging() / weights_name);
-    write_file(staging() / config_name, std::as_bytes(std::span(config)));
-    for (const auto& [name, from] : tokenizer.files) write_file(staging() / name, Impl::map_file(from).bytes());
-    Impl::install_checkpoint(staging(), m_path, tokenizer.files.empty());
+  const fs::path staging = m_folder.staging();
+  m_folder.fill([&] {
+    learner.save_weights(staging / weights_name);
+    write_file(staging / config_name, std::as_bytes(std::span(config)));
+    for (const auto& [name, from] : tokenizer.files) write_file(staging / name, Impl::map_file(from).bytes());
+    Impl::install_checkpoint(staging, m_folder.path(), tokenizer.files.empty());
   });
 }
 
 void ModelFolder::write_adapter(Learner& learner, const AdapterDescription& description, bool gguf) const {
-  with_staging([&] {
-    if (gguf) learner.save_gguf_adapter(staging() / gguf_adapter_name);
-    learner.save_adapter(staging(), description);
-    install_adapter(staging(), m_path);
+  const fs::path staging = m_folder.staging();
+  m_folder.fill([&] {
+    if (gguf) learner.save_gguf_adapter(staging / gguf_adapter_name);
+    learner.save_adapter(staging, description);
+    install_adapter(staging, m_folder.path());
   });
 }
 

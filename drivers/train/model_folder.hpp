@@ -2,15 +2,13 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "io/results/run_lock.hpp"
 #include "kformer/io/model_table.hpp"
 #include "learner/learner.hpp"
+#include "output/staged_folder.hpp"
 #include "train/tokenizer_files.hpp"
 
 namespace kformer::drivers {
@@ -25,7 +23,7 @@ class ModelFolder {
   /// \param replace whether it may have a model, or other files, already
   /// \param others  folders that it must neither be nor contain, each with what it is called
   /// \throws FileError naming the path and the reason
-  ModelFolder(std::string key, std::filesystem::path path, bool replace,
+  ModelFolder(const std::string& key, const std::filesystem::path& path, bool replace,
               const std::vector<std::pair<std::filesystem::path, std::string>>& others);
 
   /// Checks that files can be made there, before a training relies on it; removes what it made, except for folders
@@ -34,7 +32,7 @@ class ModelFolder {
   void try_out();
 
   /// Writes config.json, model.safetensors and the tokenizer's files, each atomically. It renames them when all of
-  /// them are complete; meanwhile config.json is absent, so that nobody reads half a model.
+  /// them are complete; meanwhile config.json is absent, so that nobody reads half a model. After `try_out`.
   /// \throws FileError naming the file and the reason; if a file cannot be made, an existing model is as it was
   void write(Learner& learner, const LanguageModelTable& model, DType dtype,
              const TokenizerFiles& tokenizer) const;
@@ -44,16 +42,10 @@ class ModelFolder {
   /// \throws FileError naming the file and the reason; if a file cannot be made, an existing adapter is as it was
   void write_adapter(Learner& learner, const AdapterDescription& description, bool gguf) const;
 
-  const std::filesystem::path& path() const { return m_path; }
+  const std::filesystem::path& path() const { return m_folder.path(); }
 
  private:
-  std::filesystem::path staging() const;
-  // `make` writes files into staging() and moves them. Removes what is left of them.
-  void with_staging(const std::function<void()>& make) const;
-
-  std::string m_key;
-  std::filesystem::path m_path;
-  std::unique_ptr<Impl::RunLock> m_lock;
+  StagedFolder m_folder;
 };
 
 }  // namespace kformer::drivers

@@ -230,9 +230,8 @@ class TrainingRun {
   double save() {
     const auto begin = Clock::now();
     if (m_loop.ranks->is_first())
-      m_loop.learner->save_checkpoint(
-          checkpoint_text({m_loop.run, m_loop.settings, m_loop.learner->state(), {}}),
-          checkpoint_columns(m_history));
+      m_loop.learner->save_checkpoint(checkpoint_text({m_loop.run, m_loop.settings, m_loop.learner->state()}),
+                                      checkpoint_columns(m_history));
     else
       m_loop.learner->save_checkpoint("", {});
     m_saved = true;

@@ -63,7 +63,7 @@ class Refusals(QuantizeTest):
         kept = self.folder / "packed/notes.txt"
         kept.parent.mkdir()
         kept.write_text("mine")
-        self.assertIn("'packed' exists and is not empty", self.refused("model", "packed", "-f", "q8_0"))
+        self.assertIn("/packed' exists and is not empty", self.refused("model", "packed", "-f", "q8_0"))
         self.assertIn("is not empty", self.refused("model", "packed", "-f", "q8_0", "--dry-run"))
         self.assertEqual(os.listdir(kept.parent), ["notes.txt"])
         self.run_driver("model", "packed/", "-f", "q8_0", "--overwrite")
@@ -95,7 +95,7 @@ class Refusals(QuantizeTest):
     def test_an_output_that_is_a_file(self):
         self.model()
         (self.folder / "file").write_text("mine")
-        self.assertIn("'file' is not a folder", self.refused("model", "file", "-f", "q8_0", "--overwrite"))
+        self.assertIn("/file' is not a folder", self.refused("model", "file", "-f", "q8_0", "--overwrite"))
         self.assertIn("file/packed", self.refused("model", "file/packed", "-f", "q8_0"))
 
     def test_an_input_that_is_none(self):
@@ -216,7 +216,7 @@ class Interruption(QuantizeTest):
             fcntl.flock(lock, fcntl.LOCK_EX)
             for name in ("packed", "packed/"):
                 done = self.run_driver("model", name, "-f", "q8_0", expect=4)
-                self.assertIn("'packed' is being written by another run", done.stderr)
+                self.assertIn("/packed' is being written by another run", done.stderr)
             self.assertFalse((self.folder / "packed").exists())
         self.run_driver("model", "packed", "-f", "q8_0")
         self.assertEqual(self.files(), ["model", "packed"])

@@ -6,6 +6,7 @@
 #include "io/checkpoint/packed.hpp"
 #include "io/gguf/layout.hpp"
 #include "io/mapped_file.hpp"
+#include "io/torch_name.hpp"
 #include "kformer/core/error.hpp"
 #include "kformer/core/stored_type.hpp"
 #include "kformer/io/checkpoint.hpp"
@@ -41,13 +42,6 @@ bool is_dense(const Tensors& tensors) {
                               [](const auto& t) { return quantized_format_of(t.second.type).has_value(); });
 }
 
-const char* torch_name(DType dtype) {
-  return dtype == DType::f64    ? "float64"
-         : dtype == DType::bf16 ? "bfloat16"
-         : dtype == DType::f16  ? "float16"
-                                : "float32";
-}
-
 // The type that holds all numbers; for BF16 beside F16 this is F32.
 DType widest(const Tensors& tensors) {
   std::optional<DType> all;
@@ -66,7 +60,7 @@ std::string dense_config(const fs::path& from, const Tensors& tensors) {
   auto config = nlohmann::ordered_json::parse(text, text + file.bytes().size());
   config.erase("quantization_config");
   for (const char* key : {"torch_dtype", "dtype"})
-    if (config.contains(key)) config[key] = torch_name(widest(tensors));
+    if (config.contains(key)) config[key] = Impl::torch_name(widest(tensors));
   return config.dump(2) + "\n";
 }
 
