@@ -25,7 +25,7 @@ class TokenObjective final : public TrainingObjective {
 
 }  // namespace
 
-void TrainingObjective::begin(Learner&, const TrainingData&, const std::function<bool()>&) {}
+void TrainingObjective::begin(Learner&, const TrainingData&, StepRange, const std::function<bool()>&) {}
 
 ObjectiveShare no_loss(const LogProbabilities& logp) {
   constexpr double unknown = std::numeric_limits<double>::quiet_NaN();

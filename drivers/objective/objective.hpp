@@ -64,6 +64,12 @@ struct Judgement {
   PartialFigures figures;  ///< each of those that have it
 };
 
+/// Steps of a training.
+struct StepRange {
+  std::int64_t first = 0;  ///< from 0
+  std::int64_t end = 0;    ///< behind the last one
+};
+
 /// The loss of a training, and what belongs to it.
 class TrainingObjective {
  public:
@@ -81,8 +87,10 @@ class TrainingObjective {
   /// Whether `begin` reads the weights that the training began with.
   virtual bool needs_first_weights() const { return false; }
   /// Called once, with these weights.
-  /// \param stop whether to give up: then there will be no step. Ranks give up together
-  virtual void begin(Learner& learner, const TrainingData& data, const std::function<bool()>& stop);
+  /// \param steps that will be done
+  /// \param stop  whether to give up: then there will be no step. Ranks give up together
+  virtual void begin(Learner& learner, const TrainingData& data, StepRange steps,
+                     const std::function<bool()>& stop);
   /// Learns from sequences of the training data. What it returns is of all ranks that share the step.
   virtual ObjectiveStep step(Learner& learner, const SequenceBatch& batch) = 0;
   /// Judges some sequences of the validation data; those that belong together are together. Other ranks judge others.

@@ -6,9 +6,12 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <set>
+#include <unordered_map>
 
 #include "kformer/train/preference_loss.hpp"
 #include "objective/objective.hpp"
+#include "objective/training_order.hpp"
 
 namespace kformer::drivers {
 
@@ -57,35 +60,50 @@ Figures figures_of(std::span<const double> means) {
   return figures;
 }
 
-/// Log-probabilities of the completions of a set by the reference model.
+/// Log-probabilities of completions by the reference model.
 class Reference {
  public:
-  /// Of the weights as they are now. Each rank measures its micro-batches, and knows all.
-  void measure(Learner& learner, const SequenceSource& data, std::int64_t micro_batch,
+  explicit Reference(std::int64_t micro_batch) : m_size(micro_batch) {}
+
+  /// Of the weights as they are now. Each rank measures some micro-batches, and knows all. A sequence is always measured with
+  /// the same others, so that its bits do not depend on what else is wanted.
+  /// \param wanted numbers of micro-batches in the order of the data
+  void measure(Learner& learner, const SequenceSource& data, const std::set<std::int64_t>& wanted,
                const SequenceRanks& ranks, const std::function<bool()>& stop) {
+    const std::vector<std::int64_t> numbers(wanted.begin(), wanted.end());
     std::vector<TokenSequence> part;
-    for (std::int64_t first = 0; first < data.size() && !stop(); first += micro_batch * ranks.count()) {
-      const std::int64_t own = first + micro_batch * ranks.rank();
-      part.resize(static_cast<std::size_t>(std::clamp<std::int64_t>(data.size() - own, 0, micro_batch)));
-      for (std::size_t i = 0; i < part.size(); ++i) data.read(own + static_cast<std::int64_t>(i), part[i]);
-      std::vector<double> sums(static_cast<std::size_t>(micro_batch));
+    for (std::int64_t done = 0; done < std::ssize(numbers) && !stop(); done += ranks.count()) {
+      const std::int64_t own = done + ranks.rank();
+      part.resize(own < std::ssize(numbers) ? size_of(numbers[static_cast<std::size_t>(own)], data) : 0);
+      for (std::size_t i = 0; i < part.size(); ++i)
+        data.read(numbers[static_cast<std::size_t>(own)] * m_size + static_cast<std::int64_t>(i), part[i]);
+      std::vector<double> sums(static_cast<std::size_t>(m_size));
       if (!part.empty()) {
         const LogProbabilities logp = learner.log_probabilities(part, AdapterUse::on);
         for (std::size_t i = 0; i < part.size(); ++i) sums[i] = logp.sum(i);
       }
       sums = ranks.gather(sums);
-      m_sums.insert(m_sums.end(), sums.begin(), sums.end());
+      for (std::int64_t r = 0; r < ranks.count() && done + r < std::ssize(numbers); ++r) {
+        const auto first = sums.begin() + r * m_size;
+        m_sums[numbers[static_cast<std::size_t>(done + r)]].assign(first, first + m_size);
+      }
     }
-    m_sums.resize(std::min(m_sums.size(), static_cast<std::size_t>(data.size())));
   }
   std::vector<double> of(std::span<const std::int64_t> indices) const {
     std::vector<double> sums;
-    for (const std::int64_t index : indices) sums.push_back(m_sums.at(static_cast<std::size_t>(index)));
+    for (const std::int64_t index : indices)
+      sums.push_back(m_sums.at(index / m_size).at(static_cast<std::size_t>(index % m_size)));
     return sums;
   }
 
  private:
-  std::vector<double> m_sums;  // by index of the sequence
+  // The last micro-batch may be shorter.
+  std::size_t size_of(std::int64_t number, const SequenceSource& data) const {
+    return static_cast<std::size_t>(std::min(m_size, data.size() - number * m_size));
+  }
+
+  std::int64_t m_size;                                           // of a micro-batch
+  std::unordered_map<std::int64_t, std::vector<double>> m_sums;  // by its number
 };
 
 class PairObjective final : public TrainingObjective {
@@ -95,8 +113,10 @@ class PairObjective final : public TrainingObjective {
         m_options{.kind = *deck.objective.loss,
                   .beta = *deck.objective.beta,
                   .label_smoothing = *deck.objective.label_smoothing},
+        m_deck(deck),
         m_adapters(deck.adapter.has_value()),
-        m_micro_batch(deck.batch.micro_batch) {}
+        m_train(deck.batch.micro_batch),
+        m_validation(deck.batch.micro_batch) {}
 
   std::span<const FigureColumn> figures() const override { return columns; }
   std::string description() const override {
@@ -106,9 +126,15 @@ class PairObjective final : public TrainingObjective {
   }
   double other_forwards() const override { return m_adapters ? 1 : 0; }
   bool needs_first_weights() const override { return !m_adapters; }
-  void begin(Learner& learner, const TrainingData& data, const std::function<bool()>& stop) override {
-    m_train.measure(learner, *data.train, m_micro_batch, m_ranks, stop);
-    if (data.validation) m_validation.measure(learner, *data.validation, m_micro_batch, m_ranks, stop);
+  void begin(Learner& learner, const TrainingData& data, StepRange steps,
+             const std::function<bool()>& stop) override {
+    m_train.measure(learner, *data.train, read_by(steps, *data.train), m_ranks, stop);
+    if (!data.validation || !m_deck.evaluation) return;
+    const std::int64_t wanted = m_deck.evaluation->sequences, all = data.validation->size();
+    std::set<std::int64_t> judged;
+    for (std::int64_t i = 0; i < (wanted > 0 ? std::min(wanted, all) : all); ++i)
+      judged.insert(i / m_deck.batch.micro_batch);
+    m_validation.measure(learner, *data.validation, judged, m_ranks, stop);
   }
 
   ObjectiveStep step(Learner& learner, const SequenceBatch& batch) override {
@@ -140,10 +166,20 @@ class PairObjective final : public TrainingObjective {
     return sums;
   }
 
+  // The micro-batches of the data that have what steps read. Two epochs have all.
+  std::set<std::int64_t> read_by(StepRange steps, const SequenceSource& data) const {
+    const TrainingOrder order(m_deck, data);
+    const std::int64_t first = steps.first * m_deck.batch.sequences,
+                       end = std::min(steps.end * m_deck.batch.sequences, first + 2 * data.size());
+    std::set<std::int64_t> numbers;
+    for (std::int64_t i = first; i < end; ++i) numbers.insert(order.at(i) / m_deck.batch.micro_batch);
+    return numbers;
+  }
+
   SequenceRanks m_ranks;
   PreferenceOptions m_options;
-  bool m_adapters;  // whether they learn
-  std::int64_t m_micro_batch;
+  const TrainDeck& m_deck;
+  bool m_adapters;                  // whether they learn
   Reference m_train, m_validation;  // without adapters
 };
 

@@ -252,7 +252,8 @@ class Training {
     m_plan.adapter.reset();
     m_learner->prepare();
     if (m_objective->needs_first_weights())
-      m_objective->begin(*m_learner, m_plan.data, [this] { return reason_to_stop().has_value(); });
+      m_objective->begin(*m_learner, m_plan.data, {checkpoint ? checkpoint->step() : 0, m_plan.steps},
+                         [this] { return reason_to_stop().has_value(); });
     require_same_checkpoint(checkpoint ? checkpoint->step() : -1);
     if (!checkpoint) return;
     const std::string source = checkpoint->path().string();

@@ -27,8 +27,7 @@ class TrainingRun {
       : m_loop(loop),
         m_deck(*loop.deck),
         m_history(std::move(history)),
-        m_order(loop.data->train->size() / loop.data->train->together(), m_deck.data.shuffle,
-                static_cast<std::uint64_t>(m_deck.run.seed)),
+        m_order(m_deck, *loop.data->train),
         m_first(done()) {}
 
   TrainingEnd run() {
@@ -85,13 +84,12 @@ class TrainingRun {
       return first + std::min(sequences, leaf * m_deck.batch.micro_batch);
     };
     const SequenceSource& data = *m_loop.data->train;
-    const std::int64_t together = data.together();
     m_indices.clear();
     m_places.clear();
     for (std::int64_t k = 0; k < shares.count(rank); ++k) {
       const std::int64_t leaf = shares.leaf(rank, k);
       for (std::int64_t i = sequence(leaf); i < sequence(leaf + 1); ++i) {
-        m_indices.push_back(m_order.at(i / together) * together + i % together);
+        m_indices.push_back(m_order.at(i));
         m_places.push_back(i - first);
       }
     }
@@ -250,7 +248,7 @@ class TrainingRun {
   const TrainingLoop& m_loop;
   const TrainDeck& m_deck;
   TrainingHistory m_history;
-  SequenceOrder m_order;
+  TrainingOrder m_order;
   std::int64_t m_first;
   // Whether a checkpoint has all of the history. A run that stops before its first step saves one too: the next finds
   // its result file, and a checkpoint to continue from.

@@ -196,7 +196,8 @@ struct LoopCase {
     ResultFile file(directory / "run.h5", {.overwrite = true});
     const auto objective = own_objective ? std::move(own_objective) : make_objective(deck);
     TrainResults results(file, "serial", objective->figures());
-    if (objective->needs_first_weights()) objective->begin(learner, data, [] { return false; });
+    if (objective->needs_first_weights())
+      objective->begin(learner, data, {learner.steps, steps}, [] { return false; });
     const auto ledger = Ledger::create(Ledger::Mode::count);
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(std::tmpfile(), &std::fclose);
     Progress progress({steps, 8, 1, 1, "0 B"}, out.get());

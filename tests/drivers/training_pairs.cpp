@@ -68,6 +68,31 @@ BOOST_AUTO_TEST_CASE(a_reference_of_first_weights_is_measured_once) {
   BOOST_TEST(numbers("evaluations/margin") == (Doubles{1.5}), boost::test_tools::per_element());
 }
 
+// Micro-batches of those that steps and evaluations read: here 10 of two pairs.
+BOOST_AUTO_TEST_CASE(a_reference_is_measured_where_it_is_read) {
+  make_pairs();
+  data.train = std::make_unique<Numbers>(40, 2);
+  evaluate_every(0);
+  deck.evaluation->sequences = 6;
+  data.validation = std::make_unique<Numbers>(20, 2);
+  learner.steps = 7;
+  steps = 9;
+  run(past(7));
+  BOOST_TEST(learner.log == "p7 p7 p7 p7 7 8 p9 p9");  // 2 of the data, 2 of the validation
+  BOOST_TEST(learner.read == (std::vector<std::int32_t>{28, 29, 30, 31, 32, 33, 34, 35}),
+             boost::test_tools::per_element());
+  // The next epoch begins.
+  learner = {};
+  learner.steps = 9;
+  steps = 12;
+  run(past(9));
+  BOOST_TEST(learner.log == "p9 p9 p9 p9 p9 9 10 11 p12 p12");
+  learner = {};
+  steps = 12;
+  run();
+  BOOST_TEST(learner.log.starts_with("p0 p0 p0 p0 p0 p0 p0 p0 p0 p0 p0 p0 0 1 "));
+}
+
 BOOST_AUTO_TEST_CASE(pairs_of_a_model_that_diverged_have_no_loss) {
   for (const bool adapters : {true, false})
     for (const std::int64_t from : {2, 0}) {
