@@ -38,6 +38,12 @@ bool too_many(std::int64_t a, std::int64_t b) {
 // Steps that learn from the same sequences.
 std::int64_t updates_of(const TrainDeck& deck) { return deck.policy ? deck.policy->updates : 1; }
 
+// The reference of an objective is not the model with which the training begins.
+bool has_another_reference(const TrainDeck& deck) {
+  return deck.adapter && !deck.adapter->path.empty() &&
+         (deck.objective.kind == ObjectiveKind::dpo || (deck.policy && deck.policy->beta > 0));
+}
+
 std::int64_t steps_of(const TrainDeck& deck, const SequenceSource& data) {
   const BatchTable& b = deck.batch;
   if (deck.schedule.epochs && too_many(*deck.schedule.epochs, data.size()))
@@ -353,6 +359,11 @@ std::string plan_text(const TrainDeck& deck, const TrainingPlan& plan) {
                         lora.dropout > 0 ? fmt::format(", dropout {}", lora.dropout) : "");
   if (const std::string words = make_objective(deck)->description(); !words.empty())
     text += fmt::format("objective   {}\n", words);
+  if (has_another_reference(deck))
+    text +=
+        "  note: the reference is the model without the adapter of adapter.path; that of TRL would have a "
+        "frozen "
+        "copy of it\n";
   text += fmt::format("data        {}\n", plan.data.train->description());
   for (const std::string& note : plan.notes) text += fmt::format("  note: {}\n", note);
   if (plan.data.validation) text += fmt::format("validation  {}\n", plan.data.validation->description());

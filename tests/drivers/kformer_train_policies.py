@@ -201,8 +201,12 @@ class Policies(PolicyTest):
         kl = self.column("kl")
         self.assertLess(abs(kl[0]), 1e-10)
         self.assertGreater(kl[-1], 1e-6)
-        self.train(keys, "schedule.steps=2")
+        self.train(keys, "schedule.steps=2", "output.adapter=first")
         self.assertEqual(self.column("kl").tolist(), [0, 0])
+        going_on = self.LETTERS + "[adapter]\npath = 'first'\n"
+        for beta, noted in ((0.2, True), (0, False)):
+            done = self.train(going_on, f"policy.beta={beta}", "schedule.steps=1")
+            self.assertEqual("note: the reference is the model without the adapter of adapter.path; " in done.stdout, noted)
 
     def test_every_loss_learns(self):
         for loss in ("grpo", "dr_grpo", "dapo", "bnpo"):

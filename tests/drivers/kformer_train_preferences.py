@@ -99,6 +99,13 @@ class Preferences(PreferenceTest):
         done = self.train("", "weights.path=out-model", expect=1)
         self.check_failure(done, "no step changed the weights; look at the weights that it began with")
 
+    def test_a_reference_lacks_the_adapter_that_goes_on(self):
+        note = "note: the reference is the model without the adapter of adapter.path; that of TRL would have a frozen copy of it"
+        self.assertNotIn(note, self.train("[adapter]\nrank = 2\n", "output.adapter=first").stdout)
+        done = self.train("[adapter]\npath = 'first'\n", "schedule.steps=1")
+        self.assertIn(note, done.stdout)
+        self.assertNotEqual(self.column("margin")[0], 0)
+
     def test_micro_batches_change_nothing_but_rounding(self):
         for keys in ("", "[adapter]\nrank = 2\n"):
             runs = []
