@@ -38,13 +38,12 @@ TokenDocuments text_document(std::string_view contents, const Tokenizer& tokeniz
 TokenDocuments synthetic_documents(const SyntheticOptions& options, const Tokenizer& tokenizer,
                                    std::optional<std::int32_t> bos) {
   const TextEncoder encoder(tokenizer);
-  const auto after_begin = bos ? TextEncoder::After::control : TextEncoder::After::nothing;
   TokenDocuments documents;
   const auto mark = [&](bool learnt) { documents.learnt.resize(documents.tokens.size(), learnt ? 1 : 0); };
   for (std::int64_t i = 0; i < options.samples; ++i) {
     const SyntheticSample sample = synthetic_sample(options, i);
     begin_document(bos, documents);
-    encoder.append(sample.prompt, after_begin, documents.tokens);
+    encoder.append(sample.prompt, TextEncoder::After::nothing, documents.tokens);
     mark(false);
     encoder.append(sample.answer, TextEncoder::After::text, documents.tokens);
     if (!tokenizer.eos().empty()) documents.tokens.push_back(tokenizer.eos().front());

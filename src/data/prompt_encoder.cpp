@@ -20,7 +20,8 @@ std::vector<std::int32_t> PromptEncoder::prompt(std::string_view text) const {
   std::vector<std::int32_t> ids;
   // An empty text still has a beginning.
   if (m_bos && (m_add_bos || text.empty())) ids.push_back(*m_bos);
-  m_text.append(text, ids.empty() ? TextEncoder::After::nothing : TextEncoder::After::control, ids);
+  // The token is no part of the text, which begins as it does without.
+  m_text.append(text, TextEncoder::After::nothing, ids);
   return ids;
 }
 
@@ -36,10 +37,8 @@ void PromptEncoder::append(std::string_view text, std::string_view completion,
   const auto ids = prompt(text);
   documents.tokens.insert(documents.tokens.end(), ids.begin(), ids.end());
   documents.learnt.resize(documents.tokens.size(), 0);
-  const auto after = !text.empty()  ? TextEncoder::After::text
-                     : !ids.empty() ? TextEncoder::After::control
-                                    : TextEncoder::After::nothing;
-  m_text.append(completion, after, documents.tokens);
+  m_text.append(completion, text.empty() ? TextEncoder::After::nothing : TextEncoder::After::text,
+                documents.tokens);
   if (!m_tokenizer->eos().empty()) documents.tokens.push_back(m_tokenizer->eos().front());
   documents.learnt.resize(documents.tokens.size(), 1);
   documents.end_document();

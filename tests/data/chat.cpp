@@ -10,22 +10,6 @@
 namespace kformer::Testing {
 namespace {
 
-/// As llama tokenizers are published in tokenizer.json: a space before the first text, or before all.
-std::unique_ptr<const Tokenizer> metaspace_tokenizer(const std::string& scheme) {
-  TokenizerJson json;
-  json.model_options = R"(,"byte_fallback":true,"unk_token":"<unk>")";
-  json.tokens = {"<unk>", "<s>", "</s>", "<0x0A>", "\xE2\x96\x81"};
-  for (char c = '!'; c <= '~'; ++c) json.tokens.push_back(std::string(1, c));
-  json.tokens.push_back("\xE2\x96\x81H");
-  json.merges = "[[\"\xE2\x96\x81\",\"H\"]]";
-  json.members["added_tokens"] = R"([{"id":1,"content":"<s>","special":true,"normalized":false},)"
-                                 R"({"id":2,"content":"</s>","special":true,"normalized":false}])";
-  json.members["pre_tokenizer"] =
-      R"({"type":"Metaspace","replacement":"\u2581","split":false,"prepend_scheme":")" + scheme + "\"}";
-  json.members["decoder"] = R"({"type":"Metaspace","replacement":"\u2581","prepend_scheme":")" + scheme + "\"}";
-  return open_json(json.text(), {{"tokenizer_config.json", R"({"bos_token":"<s>","eos_token":"</s>"})"}});
-}
-
 std::string chat_error(const std::string& contents, const ChatTemplate& chat = {}) {
   Chats chats(contents);
   chats.options.chat = chat;

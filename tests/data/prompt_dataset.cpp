@@ -7,6 +7,7 @@
 
 #include "data/chat_encoder.hpp"
 #include "data/chat_tokenizers.hpp"
+#include "data/documents.hpp"
 #include "kformer/data/rewards.hpp"
 #include "line_case.hpp"
 
@@ -38,6 +39,26 @@ BOOST_AUTO_TEST_CASE(texts_and_messages) {
   BOOST_TEST(data.report().longest == std::ssize(messages.ids));
   BOOST_TEST(error_text([&] { data.at(2); }) == "kformer::PromptDataset::at: prompt 2 of 2");
   BOOST_CHECK_THROW(data.at(-1), Error);
+}
+
+// Generation encodes a text and puts the token before it.
+BOOST_AUTO_TEST_CASE(the_beginning_of_text_leaves_the_tokens_of_the_text) {
+  for (const char* scheme : {"first", "always"}) {
+    const auto tokenizer = metaspace_tokenizer(scheme);
+    Prompts prompts("{\"prompt\":\"Hi\"}\n");
+    prompts.options.add_bos = true;
+    std::vector<std::int32_t> expected = tokenizer->encode("Hi");
+    expected.insert(expected.begin(), tokenizer->bos().value());
+    BOOST_TEST(prompts.open(*tokenizer).at(0).ids == expected, boost::test_tools::per_element());
+
+    Impl::data::TokenDocuments sums = Impl::data::synthetic_documents(
+        {.task = SyntheticTask::sum, .samples = 1}, *tokenizer, tokenizer->bos());
+    const std::string question = synthetic_sample({.task = SyntheticTask::sum, .samples = 1}, 0).prompt;
+    expected = tokenizer->encode(question);
+    expected.insert(expected.begin(), tokenizer->bos().value());
+    sums.tokens.resize(expected.size());
+    BOOST_TEST(sums.tokens == expected, boost::test_tools::per_element());
+  }
 }
 
 // An answer is what the line says, and not the double next to it.
