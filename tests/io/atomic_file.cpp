@@ -16,6 +16,7 @@
 #include <iterator>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kformer/core/error.hpp"
@@ -26,7 +27,7 @@ namespace {
 /// What the library asked of the system, and how the system is to answer.
 struct System {
   bool watched = false;
-  std::size_t longest_write = SIZE_MAX;
+  std::size_t longest_write = SIZE_MAX, room = SIZE_MAX;
   int sync_error = 0;
   std::vector<std::string> calls = {};
 };
@@ -45,8 +46,15 @@ void note(const char* call) {
 // The linker prefers these to those of the C library.
 extern "C" ssize_t write(int file, const void* bytes, std::size_t count) {
   note("write");
-  return syscall(SYS_write, file, bytes,
-                 system_calls().watched ? std::min(count, system_calls().longest_write) : count);
+  System& system = system_calls();
+  if (!system.watched) return syscall(SYS_write, file, bytes, count);
+  if (system.room == 0) {
+    errno = ENOSPC;
+    return -1;
+  }
+  const auto written = syscall(SYS_write, file, bytes, std::min({count, system.longest_write, system.room}));
+  if (written > 0) system.room -= static_cast<std::size_t>(written);
+  return written;
 }
 
 extern "C" int fsync(int file) {
@@ -112,22 +120,27 @@ BOOST_AUTO_TEST_CASE(a_system_that_writes_in_parts_writes_all) {
   BOOST_TEST(contents_of(scratch / "file") == "ten letters");
 }
 
-BOOST_AUTO_TEST_CASE(a_disk_that_fails_leaves_what_was_there) {
-  const ScratchDirectory scratch;
-  put_contents(scratch / "file", "old");
-  std::string message;
-  {
-    const Watched watched;
-    system_calls().sync_error = EIO;
-    try {
-      replace(scratch / "file", "new");
-    } catch (const kformer::FileError& error) {
-      message = error.what();
+BOOST_AUTO_TEST_CASE(a_disk_that_fails_or_is_full_leaves_what_was_there) {
+  for (const auto& [system, expected] :
+       {std::pair{System{.watched = true, .sync_error = EIO}, "Input/output error"},
+        {System{.watched = true, .room = 2}, "No space left on device"}}) {
+    const ScratchDirectory scratch;
+    put_contents(scratch / "file", "old");
+    std::string message;
+    {
+      const Watched watched;
+      system_calls() = system;
+      try {
+        replace(scratch / "file", "new");
+      } catch (const kformer::FileError& error) {
+        message = error.what();
+      }
     }
+    BOOST_TEST(message.find(std::string(expected) + "; the existing file is unchanged") != message.npos,
+               message);
+    BOOST_TEST(contents_of(scratch / "file") == "old");
+    BOOST_TEST(std::distance(std::filesystem::directory_iterator(scratch.path()), {}) == 1);
   }
-  BOOST_TEST(message.find("Input/output error; the existing file is unchanged") != message.npos, message);
-  BOOST_TEST(contents_of(scratch / "file") == "old");
-  BOOST_TEST(std::distance(std::filesystem::directory_iterator(scratch.path()), {}) == 1);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
