@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "first_contact/device.hpp"
@@ -22,10 +23,10 @@ using Testing::naive_t;
 template <class T>
 class Array {
  public:
-  explicit Array(const std::vector<std::int64_t>& extents)
-      : m_extents(extents),
+  explicit Array(std::vector<std::int64_t> extents)
+      : m_extents(std::move(extents)),
         m_size(static_cast<std::size_t>(
-            std::accumulate(extents.begin(), extents.end(), std::int64_t(1), std::multiplies<>()))),
+            std::accumulate(m_extents.begin(), m_extents.end(), std::int64_t(1), std::multiplies<>()))),
         m_memory((m_size + 2 * guard) * sizeof(T)),
         m_bytes(m_memory.size(), std::byte(0xff)) {
     m_memory.write(m_bytes.data());
