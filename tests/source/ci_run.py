@@ -43,21 +43,25 @@ class CiRun(unittest.TestCase):
     def test_the_programs_of_perf_are_there_when_speed_is_measured(self):
         code, failed, calls = self.run_it()
         self.assertEqual((code, failed), (0, []))
-        self.assertEqual(calls[-2:], ["test --full", "exec perf/regression --build .quickstart/build-debian-openmp"])
+        self.assertRegex(calls[-3], "^exec cmake --build .quickstart/build-debian-openmp .* kformer-perf-attention kformer-perf-blocks$")
+        self.assertEqual(calls[-2:], ["exec perf/regression --build .quickstart/build-debian-openmp", "test --full"])
 
-    def test_a_machine_without_a_baseline_fails_nothing(self):
-        self.assertEqual(self.run_it(regression=77)[:2], (0, []))
-
-    def test_a_case_that_became_slower_is_a_failure(self):
-        self.assertEqual(self.run_it(regression=1)[:2], (1, [SPEED]))
+    def test_neither_a_machine_without_a_baseline_nor_a_slower_case_is_a_failure(self):
+        for status in (77, 1):
+            with self.subTest(status=status):
+                self.assertEqual(self.run_it(regression=status)[:2], (0, []))
 
     def test_results_that_cannot_be_compared_are_a_failure(self):
         self.assertEqual(self.run_it(regression=2)[:2], (1, [SPEED]))
 
+    def test_programs_that_cannot_be_built_are_a_failure(self):
+        code, failed, calls = self.run_it(cmake=1)
+        self.assertEqual((code, failed, calls[-1]), (1, [SPEED], "test --full"))
+
     def test_what_follows_a_failure_takes_place(self):
         code, failed, calls = self.run_it(test=1, check_tidy=77)
         self.assertEqual((code, failed), (1, ["clang-tidy on what changed", "tests"]))
-        self.assertIn("perf/regression", calls[-1])
+        self.assertEqual(calls[-1], "test --full")
 
     def test_without_a_set_up_nothing_is_checked(self):
         self.assertEqual(self.run_it(prepare=1), (1, [], ["prepare test --full"]))
