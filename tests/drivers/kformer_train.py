@@ -41,7 +41,7 @@ class Decks(TrainTest):
             with self.subTest(deck=deck.name):
                 # The files to learn from may be absent.
                 words = deck.read_text()
-                there = any(word in words for word in ('format = "synthetic"', 'kind = "dpo"', 'kind = "grpo"'))
+                there = any(word in words for word in ('format = "synthetic"', 'kind = "completion"', 'kind = "dpo"', 'kind = "grpo"'))
                 data = [] if there else ["--set", f'data.train="{TEXT}"', "--set", 'data.cache=""']
                 if 'path = "../../guesser"' in words:  # what another deck makes
                     data += ["--set", f'weights.path="{TINY}"']

@@ -209,6 +209,19 @@ micro_batch = 8
         # "bca=bca": the prompt and the sign are as long as the answer and the token that ends it.
         self.assertEqual(self.tokens("objective.kind=next_token"), 2 * answers)
 
+    def test_the_smoke_deck_learns_completions_alone(self):
+        done = self.run_driver(driver_case.SMOKE / "completion.toml", "--set", "profile.machine_limits=false", "-o", "deck.h5")
+        lines = [json.loads(line) for line in (driver_case.SMOKE / "completions.jsonl").read_text().splitlines()]
+        # Bytes, and the token that ends a completion.
+        targets = sum(len(line["completion"]) + 1 for line in lines)
+        self.assertIn(f"data        {len(lines)} sequences, {targets} target tokens", done.stdout)
+        self.assertRegex(done.stdout, r"steps       30 of 8 sequences of 80 tokens, 8 epochs")
+        self.assertEqual(self.column("tokens").sum(), 8 * targets)
+        loss = self.column("loss")
+        self.assertLess(loss[-1], 0.75 * loss[0])
+        self.assertLess(self.column("loss", "evaluations")[-1], loss[0] - 1)
+        self.assertTrue((self.folder / "completion_adapter/adapter_model.safetensors").exists())
+
     def test_text_has_no_answers(self):
         self.deck("[schedule]\nsteps = 1\n")
         done = self.run_driver("deck.toml", "--set", "objective.kind=completion", expect=3)
