@@ -32,6 +32,7 @@ struct LearnerTask {
   bool logits = false;                           ///< whether `Learner::logits_after` or `logits_of` is wanted
   bool saves_weights = false;                    ///< whether `Learner::save_weights` is wanted
   std::optional<GeneratorOptions> sampler;       ///< how `Learner::sample` samples, if it is wanted
+  bool reference = false;                        ///< whether `Learner::keep_reference` is wanted
   std::size_t staging_bytes = 0;  ///< of the largest weight that is expanded or quantised when it is made
 };
 
@@ -54,8 +55,13 @@ class Learner {
   virtual StepReport step(std::span<const TokenSequence> sequences) = 0;
   /// The same with an objective.
   virtual StepReport step(std::span<const TokenSequence> sequences, const Objective& objective) = 0;
-  /// As `Trainer::log_probabilities`.
-  virtual LogProbabilities log_probabilities(std::span<const TokenSequence> sequences, AdapterUse adapters) = 0;
+  /// As `Trainer::log_probabilities`, by the model as it is now, adapters included.
+  virtual LogProbabilities log_probabilities(std::span<const TokenSequence> sequences) = 0;
+  /// Makes the weights as they are now the reference, with `LearnerTask::reference`.
+  virtual void keep_reference() = 0;
+  /// Log-probabilities by the reference: the weights that were kept or, without `LearnerTask::reference`, the model
+  /// without its adapters.
+  virtual LogProbabilities reference_log_probabilities(std::span<const TokenSequence> sequences) = 0;
   /// Completions by the model as it is now, adapters included, with their log-probabilities. They do not depend on how
   /// many are sampled together.
   /// \param prompts      tokens, at least one each; with the completions at most `seq_len`

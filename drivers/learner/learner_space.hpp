@@ -8,6 +8,7 @@
 #include "kformer/load/load_weights.hpp"
 #include "kformer/memory/arena.hpp"
 #include "learner/learner.hpp"
+#include "learner/reference_weights.hpp"
 #include "learner/sampler.hpp"
 #include "measure/fill.hpp"
 #include "measure/transfer.hpp"
@@ -35,6 +36,7 @@ class LearnerOn final : public Learner {
         m_staging(
             staging(std::max({task.staging_bytes, task.saves_weights ? gather_bytes(&Model::parameters) : 0,
                               gather_bytes(&Model::adapters)}))) {
+    if (task.reference) m_reference.emplace(all_of(&Model::parameters), ledger);
     if (task.sampler) m_sampler.emplace(m_trainer.model(), task, ledger);
     if (task.checkpoints) m_checkpoints.emplace(*task.checkpoints, m_trainer.shard(), ledger);
     if (!task.logits) return;
@@ -92,8 +94,17 @@ class LearnerOn final : public Learner {
   StepReport step(std::span<const TokenSequence> sequences, const Objective& objective) override {
     return m_trainer.step(m_exec, sequences, objective);
   }
-  LogProbabilities log_probabilities(std::span<const TokenSequence> sequences, AdapterUse adapters) override {
-    return m_trainer.log_probabilities(m_exec, sequences, adapters);
+  LogProbabilities log_probabilities(std::span<const TokenSequence> sequences) override {
+    return m_trainer.log_probabilities(m_exec, sequences);
+  }
+  void keep_reference() override {
+    m_reference->keep(m_exec);
+    m_exec.fence("kformer-train::keep_reference");
+  }
+  LogProbabilities reference_log_probabilities(std::span<const TokenSequence> sequences) override {
+    if (!m_reference) return m_trainer.log_probabilities(m_exec, sequences, AdapterUse::off);
+    const auto in_place = m_reference->in_place(m_exec);
+    return m_trainer.log_probabilities(m_exec, sequences);
   }
   std::vector<GeneratedSequence> sample(std::span<const std::vector<std::int32_t>> prompts,
                                         std::int64_t first_stream) override {
@@ -240,6 +251,7 @@ class LearnerOn final : public Learner {
   std::shared_ptr<Ledger> m_ledger;
   Exec m_exec;
   Trainer<Exec, T> m_trainer;
+  std::optional<ReferenceWeights<Exec, T>> m_reference;
   std::optional<Sampler<Exec, T>> m_sampler;
   std::optional<CheckpointWriter<Exec>> m_checkpoints;
   MemoryBlock<memory_space> m_staging;  // until the weights are there

@@ -54,6 +54,7 @@ class PolicyObjective final : public TrainingObjective {
   PolicyObjective(const TrainDeck& deck, SequenceRanks ranks)
       : m_ranks(std::move(ranks)),
         m_policy(*deck.policy),
+        m_keeps_weights(m_policy.keeps_first_weights(deck.adapter.has_value())),
         m_rewards_of_deck(deck.rewards.begin(), deck.rewards.end()),
         m_seq_len(static_cast<std::size_t>(deck.batch.seq_len)),
         m_options{.kind = m_policy.loss,
@@ -73,7 +74,8 @@ class PolicyObjective final : public TrainingObjective {
     std::string text = fmt::format("grpo, {} loss, groups of {}", name_of(m_policy.loss), m_policy.group_size);
     if (m_policy.updates > 1) text += fmt::format(", {} updates", m_policy.updates);
     if (m_policy.beta > 0)
-      text += fmt::format(", beta {}; reference: the model without adapters", m_policy.beta);
+      text += fmt::format(", beta {}; reference: {}", m_policy.beta,
+                          m_keeps_weights ? "the weights before the first step" : "the model without adapters");
     text += "; rewards:";
     for (std::size_t i = 0; i < m_rewards_of_deck.size(); ++i)
       text += fmt::format("{} {} x {}", i == 0 ? "" : ",", m_rewards_of_deck[i].weight,
@@ -84,6 +86,11 @@ class PolicyObjective final : public TrainingObjective {
   // Sampling, and the reference.
   double other_forwards() const override {
     return 1 / static_cast<double>(m_policy.updates) + (m_policy.beta > 0 ? 1 : 0);
+  }
+
+  bool needs_first_weights() const override { return m_keeps_weights; }
+  void begin(Learner& learner, const TrainingData&, StepRange, const std::function<bool()>&) override {
+    learner.keep_reference();
   }
 
   void open(const TrainingData& data, const PromptEncoder* encoder) override {
@@ -99,7 +106,7 @@ class PolicyObjective final : public TrainingObjective {
     const std::int64_t update = learner.steps_done() % m_policy.updates;
     if (update == 0) sample_groups(learner, batch);
     std::vector<double> reference;
-    if (m_policy.beta > 0) reference = learner.log_probabilities(m_samples.sequences, AdapterUse::off).values;
+    if (m_policy.beta > 0) reference = learner.reference_log_probabilities(m_samples.sequences).values;
     const PolicyBatch all = batch_of_step();
     PolicyStatistics statistics;
     std::int64_t unequal = 0;
@@ -269,6 +276,7 @@ class PolicyObjective final : public TrainingObjective {
 
   SequenceRanks m_ranks;
   PolicyTable m_policy;
+  bool m_keeps_weights;  // for the reference
   std::vector<RewardOptions> m_rewards_of_deck;
   std::size_t m_seq_len;
   PolicyOptions m_options;

@@ -79,7 +79,7 @@ class Reference {
         data.read(numbers[static_cast<std::size_t>(own)] * m_size + static_cast<std::int64_t>(i), part[i]);
       std::vector<double> sums(static_cast<std::size_t>(m_size));
       if (!part.empty()) {
-        const LogProbabilities logp = learner.log_probabilities(part, AdapterUse::on);
+        const LogProbabilities logp = learner.log_probabilities(part);
         for (std::size_t i = 0; i < part.size(); ++i) sums[i] = logp.sum(i);
       }
       sums = ranks.gather(sums);
@@ -149,7 +149,7 @@ class PairObjective final : public TrainingObjective {
   }
   Judgement judge(Learner& learner, const SequenceBatch& batch) override {
     PairLoss objective(references(learner, batch, m_validation), m_options);
-    objective(0, learner.log_probabilities(batch.sequences, AdapterUse::on));
+    objective(0, learner.log_probabilities(batch.sequences));
     const auto pairs = static_cast<double>(batch.sequences.size() / 2);
     Judgement judgement{.loss = {objective.loss() * pairs, pairs}, .figures = {}};
     for (const auto& [name, mean] : figures_of(objective.means()))
@@ -160,7 +160,7 @@ class PairObjective final : public TrainingObjective {
  private:
   std::vector<double> references(Learner& learner, const SequenceBatch& batch, const Reference& before) const {
     if (!m_adapters) return before.of(batch.indices);
-    const LogProbabilities logp = learner.log_probabilities(batch.sequences, AdapterUse::off);
+    const LogProbabilities logp = learner.reference_log_probabilities(batch.sequences);
     std::vector<double> sums;
     for (std::size_t i = 0; i < logp.sequences(); ++i) sums.push_back(logp.sum(i));
     return sums;

@@ -142,7 +142,7 @@ std::string init_text(const InitTable& init) {
 
 // A checkpoint of the run has neither the weights below adapters nor those of the reference.
 std::string first_weights_of(const TrainDeck& deck, const TrainingPlan& plan) {
-  if (!deck.adapter && deck.objective.kind != ObjectiveKind::dpo) return {};
+  if (!deck.adapter && !make_objective(deck)->needs_first_weights()) return {};
   return plan.checkpoint ? fingerprint_of(*plan.checkpoint) : init_text(*deck.init);
 }
 
@@ -212,7 +212,10 @@ TrainingPlan plan_training(const TrainDeck& deck) {
   if (deck.adapter) plan.task.trainer.dropout_seed = static_cast<std::uint64_t>(deck.adapter->seed);
   plan.task.logits = deck.samples || (deck.adapter && !deck.output.model.empty());
   plan.task.saves_weights = !deck.output.model.empty();
-  if (deck.policy) plan.task.sampler = sampler_of(deck, plan);
+  if (deck.policy) {
+    plan.task.sampler = sampler_of(deck, plan);
+    plan.task.reference = deck.policy->keeps_first_weights(deck.adapter.has_value());
+  }
   FrozenWeights frozen = frozen_weights_of(deck, plan);
   plan.task.trainer.layer.formats = std::move(frozen.formats);
   plan.task.staging_bytes = frozen.staging_bytes;

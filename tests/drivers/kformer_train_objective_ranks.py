@@ -137,7 +137,7 @@ class Completions(ObjectiveTest):
 
     def test_completions_of_a_step(self):
         # With ZeRO 2 the micro-batches are dealt in turns, so that groups lie on several ranks.
-        for keys, settings in ((self.KEYS, ()), (self.KEYS, ("policy.updates=2", "precision.storage=bf16")),
+        for keys, settings in ((self.KEYS, ()), (self.KEYS, ("policy.updates=2", "policy.beta=0.2", "precision.storage=bf16")),
                                (self.KEYS + ADAPTER, ("policy.beta=0.2", "policy.loss=grpo", "policy.scale_rewards=batch"))):
             self.check_same_bits(keys, self.VALIDATION, *settings, grids=((2, 0), (2, 2), (8, 1)), rounded=self.ROUNDED)
 

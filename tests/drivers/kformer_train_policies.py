@@ -15,6 +15,8 @@ from train_case import TINY, SettingsTest, set_options
 if h5py is not None:
     import numpy as np
 
+    import llama_oracle
+
 PROMPTS = driver_case.SMOKE / "prompts.jsonl"
 
 
@@ -45,7 +47,6 @@ steps = 4
 lr = 1e-2
 """
     LETTERS = "[[reward]]\nkind = 'regex'\npattern = '[a-k]'\n"
-
 
     def refused(self, keys, *settings):
         return self.train(keys, *settings, expect=3).stderr
@@ -131,7 +132,8 @@ class Policies(PolicyTest):
         keys = f"[checkpoint]\nfolder = 'ck'\n[evaluation]\n[data]\nvalidation = '{PROMPTS}'\n"
         self.SMALL = self.SMALL.replace("[data]\n", keys)
         # The sampler finds it in the second step, and with several updates the trainer does.
-        for keys, settings in (("", ()), ("", ("policy.updates=2",)), ("[adapter]\nrank = 3\n", ("policy.beta=0.2",))):
+        for keys, settings in (("", ()), ("", ("policy.updates=2",)), ("", ("policy.beta=0.2",)),
+                               ("[adapter]\nrank = 3\n", ("policy.beta=0.2",))):
             with self.subTest(keys=keys, settings=settings):
                 done = self.train(self.LETTERS + keys, "optimizer.lr=1e30", "output.model=model", *settings, expect=1)
                 self.check_failure(done, "the weights are those after step 1 of 4; ")
@@ -168,10 +170,11 @@ class Policies(PolicyTest):
 
     def test_operations_count_sampling(self):
         flops = []
-        for updates in (1, 2):
-            self.train(self.LETTERS, f"policy.updates={updates}", "schedule.steps=2")
+        for setting in ("policy.updates=1", "policy.updates=2", "policy.beta=0.2"):
+            self.train(self.LETTERS, setting, "schedule.steps=2")
             flops.append(self.column("flops_per_token", "cases")[0])
         self.assertAlmostEqual(flops[1] / flops[0], (1 + 1 / 6) / (1 + 1 / 3))
+        self.assertAlmostEqual(flops[2] / flops[0], (1 + 2 / 3) / (1 + 1 / 3))
         with h5py.File(self.folder / "deck.h5") as file:
             self.assertIn("with grpo that of sampling, over policy.updates", file["cases"].attrs["flops_formula"])
             self.assertIn("grpo", file["steps/loss"].attrs["long_name"])
@@ -207,6 +210,46 @@ class Policies(PolicyTest):
         for beta, noted in ((0.2, True), (0, False)):
             done = self.train(going_on, f"policy.beta={beta}", "schedule.steps=1")
             self.assertEqual("note: the reference is the model without the adapter of adapter.path; " in done.stdout, noted)
+
+    def test_without_an_adapter_it_is_the_model_before_the_first_step(self):
+        for settings in ((), ("precision.storage=bf16", "precision.batch_invariant=false"),
+                         ("precision.storage=bf16", "optimizer.master=none"), ("precision.storage=f16", "memory.recompute='layer'"),
+                         ("precision.storage=f64", "batch.micro_batch=16")):
+            with self.subTest(settings=settings):
+                done = self.train(self.LETTERS, *settings, "policy.beta=0.2", "schedule.steps=8")
+                self.assertIn("beta 0.2; reference: the weights before the first step; ", done.stdout)
+                self.assertEqual(self.column("kl")[0], 0)
+                self.assertGreater(self.column("kl")[-1], 1e-6)
+                if "precision.batch_invariant=false" not in settings:
+                    self.assertEqual(self.column("unequal_logp").tolist(), [0] * 8)
+                self.check_memory()
+                # The bits are those of the model, so that weights that stay are no departure.
+                self.train(self.LETTERS, *settings, "policy.beta=0.2", "policy.updates=2", "optimizer.lr=0")
+                self.assertEqual(self.column("kl").tolist(), [0] * 4)
+
+    def test_the_divergence_is_that_from_the_first_weights(self):
+        """After two steps, of the most probable completions, which NumPy finds out. They teach nothing: a group has one reward."""
+        self.SMALL = self.SMALL.replace("shuffle = true\n", "")
+        keys = self.LETTERS + "[checkpoint]\nfolder = 'ck'\n"
+        settings = ("policy.beta=0.5", "precision.storage=f64")
+        self.train(keys, *settings, "schedule.steps=2", "output.model=now")
+        self.train(keys, *settings, "schedule.steps=3", "checkpoint.resume=true", "policy.top_k=1")
+        config = json.loads((TINY / "config.json").read_text())
+        first, now = (read_safetensors(folder / "model.safetensors") for folder in (TINY, self.folder / "now"))
+        terms = []
+        for line in PROMPTS.read_text().splitlines()[:4]:
+            ids = [config["bos_token_id"], *json.loads(line)["prompt"].encode()]
+            begin = len(ids)
+            while len(ids) < begin + 6 and ids[-1] != config["eos_token_id"]:
+                ids.append(int(llama_oracle.log_probabilities(config, now, ids)[-1].argmax()))
+            of_first, of_now = (llama_oracle.log_probabilities(config, weights, ids)[np.arange(begin, len(ids)) - 1, ids[begin:]]
+                                for weights in (first, now))
+            terms.extend(np.expm1(of_first - of_now) - (of_first - of_now))
+        self.assertEqual(self.column("equal_groups")[2], 1)
+        self.assertEqual(self.column("completion_tokens")[2], len(terms) / 4)
+        self.assertGreater(np.mean(terms), 1e-4)
+        self.assertAlmostEqual(self.column("kl")[2] / np.mean(terms), 1, delta=1e-8)
+        self.assertAlmostEqual(self.column("loss")[2] / self.column("kl")[2], 0.5, delta=1e-12)
 
     def test_every_loss_learns(self):
         for loss in ("grpo", "dr_grpo", "dapo", "bnpo"):
@@ -256,18 +299,40 @@ class Policies(PolicyTest):
         self.train(judge + self.LETTERS, "data.validation='validation.jsonl'", "batch.micro_batch=1", "schedule.steps=1")
         self.assertAlmostEqual(self.column("reward_1_program", "evaluations")[0], 3 / 4)
 
+    RANDOM = ("[model]\nhidden_size = 32\nnum_attention_heads = 4\nvocab_size = 258\nintermediate_size = 64\n"
+              "num_hidden_layers = 1\n[init]\nstd = 0.2\n")
+
     def test_a_resumed_run_gives_the_same_bits(self):
         keys = self.LETTERS + "[checkpoint]\nfolder = 'ck'\nevery_steps = 2\n"
-        self.train(keys, "output.model=whole", "checkpoint.folder=ck-whole", "policy.updates=2", "schedule.steps=6")
-        columns = {name: self.column(name) for name in ("loss", "reward", "ratio", "unequal_logp")}
-        self.train(keys, "policy.updates=2", "schedule.steps=2")
-        done = self.train(keys, "output.model=resumed", "checkpoint.resume=true", "policy.updates=2",
-                          "schedule.steps=6", "policy.sample_batch=8", "memory.recompute='layer'")
-        self.assertIn("resumed after step 2", done.stdout)
-        for name, values in columns.items():
-            np.testing.assert_array_equal(self.column(name), values, name)
-        whole, resumed = ((self.folder / name / "model.safetensors").read_bytes() for name in ("whole", "resumed"))
-        self.assertEqual(whole, resumed)
+        weights = f'[weights]\npath = "{TINY}"\n'
+        for start, settings in ((weights, ()), (weights, ("policy.beta=0.2", "precision.storage=bf16")),
+                                (self.RANDOM, ("policy.beta=0.2",))):
+            self.SMALL = PolicyTest.SMALL.replace(weights, start)
+            settings += ("policy.updates=2",)
+            with self.subTest(start=start, settings=settings):
+                self.train(keys, *settings, "output.model=whole", "checkpoint.folder=ck-whole", "schedule.steps=6")
+                columns = {name: self.column(name) for name in ("loss", "reward", "ratio", "unequal_logp", "kl")}
+                self.assertEqual(columns["kl"][-1] > 0, len(settings) > 1)
+                self.train(keys, *settings, "schedule.steps=2")
+                done = self.train(keys, *settings, "output.model=resumed", "checkpoint.resume=true",
+                                  "schedule.steps=6", "policy.sample_batch=8", "memory.recompute='layer'")
+                self.assertIn("resumed after step 2", done.stdout)
+                for name, values in columns.items():
+                    np.testing.assert_array_equal(self.column(name), values, name)
+                whole, resumed = ((self.folder / name / "model.safetensors").read_bytes() for name in ("whole", "resumed"))
+                self.assertEqual(whole, resumed)
+
+    def test_a_resumed_run_has_the_same_reference(self):
+        keys, beta, resume = self.LETTERS + "[checkpoint]\nfolder = 'ck'\n", "policy.beta=0.2", "checkpoint.resume=true"
+        self.train(keys, beta, "output.model=other")
+        self.assertRegex(self.train(keys, beta, resume, "weights.path=other", expect=4).stderr,
+                         r"\n  first weights: [0-9a-f]{32} in the checkpoint, [0-9a-f]{32} in this run\n")
+        self.assertIn("note: this run differs from the one it continues: policy.beta was 0.2 and is 0\n",
+                      self.train(keys, resume).stdout)
+        # Without a reference a checkpoint does not say what the run began with.
+        self.train(keys, "checkpoint.folder=plain")
+        self.assertRegex(self.train(keys, beta, resume, "checkpoint.folder=plain", expect=4).stderr,
+                         r"\n  first weights: nothing in the checkpoint, [0-9a-f]{32} in this run\n")
 
     def test_a_resumed_run_says_which_rewards_are_others(self):
         keys, resume = "[checkpoint]\nfolder = 'ck'\n", "checkpoint.resume=true"
@@ -306,7 +371,6 @@ class Refusals(PolicyTest):
              "'evaluation.every_steps' = 3 must be a multiple of policy.updates = 2: completions are not saved"),
             (self.LETTERS, "policy.max_new_tokens=24",
              "'policy.max_new_tokens' = 24 leaves no room for a prompt in batch.seq_len = 24"),
-            (self.LETTERS, "policy.beta=0.1", "'policy.beta' = 0.1 needs [adapter]: the reference is the model without it"),
             (self.LETTERS, "policy.temperature=0", "'policy.temperature' must be more than 0"),
             (self.LETTERS, "policy.delta=1.1", "'policy.delta' = 1.1 must be more than 1 + policy.epsilon_high = 1.2"),
             (self.LETTERS + "[adapter]\ndropout = 0.1\n", "run.seed=1",

@@ -82,15 +82,25 @@ class Diary final : public Learner {
     report.loss = objective(0, logp).loss;
     return report;
   }
-  LogProbabilities log_probabilities(std::span<const TokenSequence> sequences, AdapterUse adapters) override {
-    note(fmt::format("{}{}", adapters == AdapterUse::on ? "p" : "r", steps));
+  LogProbabilities log_probabilities(std::span<const TokenSequence> sequences) override {
+    note(fmt::format("p{}", steps));
     LogProbabilities logp;
     for (const TokenSequence& s : sequences) {
-      logp.values.push_back(adapters == AdapterUse::on ? logp_of(s) : 0);
+      logp.values.push_back(logp_of(s));
       logp.offsets.push_back(std::ssize(logp.values));
     }
     return logp;
   }
+  LogProbabilities reference_log_probabilities(std::span<const TokenSequence> sequences) override {
+    note(fmt::format("r{}", steps));
+    LogProbabilities logp;
+    for (std::int64_t i = 1; i <= std::ssize(sequences); ++i) {
+      logp.values.push_back(0);
+      logp.offsets.push_back(i);
+    }
+    return logp;
+  }
+  void keep_reference() override { note(fmt::format("k{}", steps)); }
   std::vector<GeneratedSequence> sample(std::span<const std::vector<std::int32_t>> prompts,
                                         std::int64_t first_stream) override {
     note(fmt::format("s{}", first_stream));

@@ -40,12 +40,8 @@ class PolicyCheck {
       whole({"evaluation", "every_steps"}, m_deck.evaluation->every_steps);
   }
 
-  // That the model which samples is the model which learns, and its reference exists.
+  // That the model which samples is the model which learns.
   void model() {
-    if (m_policy.beta > 0 && !m_deck.adapter)
-      error({"policy", "beta"},
-            fmt::format("'policy.beta' = {} needs [adapter]: the reference is the model without it",
-                        m_policy.beta));
     check_sampler(m_policy, m_deck.adapter, m_loaded, m_diagnostics);
     if (m_policy.delta > 0 && m_policy.delta <= 1 + m_policy.epsilon_high)
       error({"policy", "delta"},

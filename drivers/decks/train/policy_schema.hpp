@@ -18,6 +18,15 @@ void describe_group_size(V& v, Table& t) {
         t.group_size);
 }
 template <class V, class Table>
+void describe_beta(V& v, Table& t) {
+  v.key({.name = "beta",
+         .help =
+             "weight of the divergence from the reference; 0: there is none. With [adapter] that is the model "
+             "without adapters, else the first weights, of which a copy stays in memory",
+         .range = {.min = 0, .max = most_in_float}},
+        t.beta);
+}
+template <class V, class Table>
 void describe_sampling(V& v, Table& t) {
   v.key({.name = "max_new_tokens",
          .help = "most tokens of a completion; prompts have at most `batch.seq_len` − `max_new_tokens`",
@@ -69,11 +78,7 @@ void describe(V& v, PolicyTable& t) {
        .help = "no ratio counts as more, whatever its advantage; more than 1 + `epsilon_high`, or 0: no limit",
        .range = {.min = 0}},
       t.delta);
-  v.key(
-      {.name = "beta",
-       .help = "weight of the divergence from the reference, the model without its adapters; 0: there is none",
-       .range = {.min = 0, .max = most_in_float}},
-      t.beta);
+  describe_beta(v, t);
   v.key({.name = "mask_truncated", .help = "do not learn from completions that `max_new_tokens` cut off"},
         t.mask_truncated);
   describe_sampling(v, t);

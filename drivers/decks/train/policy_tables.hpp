@@ -27,6 +27,8 @@ struct PolicyTable {
   double temperature = 1;                          ///< of sampling
   std::int64_t top_k = 0;                          ///< sample from the most probable tokens, 0 = all
   double top_p = 1;                                ///< sample from the smallest set of this probability
+  /// Whether the first weights are kept: the reference, unless that is the model without adapters.
+  bool keeps_first_weights(bool adapters) const { return beta > 0 && !adapters; }
   bool operator==(const PolicyTable&) const = default;  ///< all keys equal
 };
 
