@@ -140,8 +140,9 @@ class DeckPlanner final : public MemoryPlanner {
                        m_deck.adapter && m_deck.weights && m_deck.weights->keep_quantized, point.dtype);
     task.trainer.layer.formats = std::move(frozen.formats);
     task.staging_bytes = frozen.staging_bytes;
-    if (objective == ObjectiveKind::grpo)
-      task.sampler = sampler_options(*m_deck.policy, sequences(point), longest_prompt(point));
+    if (objective != ObjectiveKind::grpo) return task;
+    task.sampler = sampler_options(*m_deck.policy, sequences(point), longest_prompt(point));
+    task.reference = m_deck.policy->keeps_first_weights(m_deck.adapter.has_value());
     return task;
   }
 

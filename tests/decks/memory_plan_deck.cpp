@@ -217,7 +217,7 @@ BOOST_AUTO_TEST_CASE(the_resolved_deck_means_the_same) {
                "[[sweep.exclude]]\nweights = \"tq1_0\"\nkv_cache = \"window\"\n"
                "[plan]\nwindow = 16\nbudget = 8\nactivations = \"int8\"\n"
                "[optimizer]\nstates = \"int8\"\nmaster = \"none\"\n[memory]\nbudget = \"2GiB\"\n"
-               "[objective]\nkind = \"grpo\"\n[policy]\nlongest_prompt = 7\ntop_k = 3\n",
+               "[objective]\nkind = \"grpo\"\n[policy]\nlongest_prompt = 7\ntop_k = 3\nbeta = 0.5\n",
            {"plan.device_bytes=80000000000", "model.rope_scaling.rope_type=llama3"});
   BOOST_TEST(deck.plan.cache.recent == 4);
   const auto again = load(deck.record.resolved);

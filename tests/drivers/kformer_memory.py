@@ -157,7 +157,7 @@ class Decks(MemoryTest):
                 (("objective.kind=dpo", "sweep.batch=3"), "'sweep.batch' = 3 must be even with 'objective.kind' = \"dpo\""),
                 (("objective.kind=dpo", "training.sequences=5"), "'training.sequences' = 5 must be even"),
                 (("training.sequences=3",), "'sweep.batch' = 4, the sequences of a micro-batch, is more than training.sequences = 3"),
-                ((*grpo, "policy.beta=0.1"), "unknown key 'beta' in [policy]"),
+                ((*grpo, "policy.updates=2"), "unknown key 'updates' in [policy]"),
                 ((*grpo, "training.sequences=12"), "'training.sequences' = 12 must be a multiple of policy.group_size = 8"),
                 ((*grpo, "training.sequences=16", "policy.sample_batch=3"),
                  "'policy.sample_batch' = 3 must divide training.sequences = 16"),
@@ -354,6 +354,8 @@ max_position_embeddings = 1024
         for dtype, batch, sequences, weights, keys in (
                 ("f32", 4, 4, "same", []), ("f32", 2, 8, "same", []), ("bf16", 3, 12, "same", ["policy.sample_batch=6"]),
                 ("f32", 8, 8, "same", ["policy.top_k=5", "policy.top_p=0.5"]), ("f32", 2, 8, "same", ["adapter.rank=4"]),
+                ("f32", 4, 4, "same", ["policy.beta=0.1"]), ("bf16", 3, 12, "same", ["policy.beta=0.1", "optimizer.states=int8"]),
+                ("f32", 2, 8, "same", ["adapter.rank=4", "policy.beta=0.1"]),
                 ("bf16", 2, 8, "q8_0", ["adapter.rank=4"]), ("f32", 2, 8, "nf4", ["adapter.rank=4", "adapter.dora=true"])):
             with self.subTest(dtype=dtype, batch=batch, sequences=sequences, weights=weights, keys=keys):
                 keys = [word for key in keys for word in ("--set", key)]
@@ -369,6 +371,13 @@ max_position_embeddings = 1024
         caches = [self.forecast("f32", "pointwise", *grpo, "--set", "training.sequences=8", "--set", f"policy.sample_batch={n}")[0]
                   ["kv_cache_bytes"] for n in (8, 4)]
         self.assertEqual(caches[0], 2 * caches[1])
+        # A divergence takes the weights once more, unless adapters learn.
+        size, inner, words = 64, 96, 300
+        parameters = 6 * (3 * size * size + 3 * size * inner + 2 * size) + size + 2 * words * size
+        for keys, more in (([], 4 * parameters), (["--set", "adapter.rank=4"], 0)):
+            weights = [self.forecast("f32", "pointwise", *grpo, *keys, "--set", f"policy.beta={beta}")[0]["weights_bytes"]
+                       for beta in (0, 0.1)]
+            self.assertEqual(weights[1] - weights[0], more)
         # Without a longest prompt, prompts have all the room that completions leave; a step has whole groups.
         plans = [self.forecast("f32", "pointwise", *grpo, "--set", "sweep.batch=2", *keys)
                  for keys in ([], ["--set", "policy.longest_prompt=31", "--set", "training.sequences=4"])]

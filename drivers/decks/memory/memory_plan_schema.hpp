@@ -101,6 +101,7 @@ void describe(V& v, PlanObjectiveTable& t) {
 template <class V>
 void describe(V& v, PlanPolicyTable& t) {
   describe_group_size(v, t);
+  describe_beta(v, t);
   describe_sampling(v, t);
   v.key({.name = "longest_prompt",
          .help = "tokens of the longest prompt",
