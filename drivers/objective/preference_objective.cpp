@@ -150,7 +150,7 @@ class PairObjective final : public TrainingObjective {
   Judgement judge(Learner& learner, const SequenceBatch& batch) override {
     PairLoss objective(references(learner, batch, m_validation), m_options);
     objective(0, learner.log_probabilities(batch.sequences));
-    const auto pairs = static_cast<double>(batch.sequences.size() / 2);
+    const auto pairs = static_cast<double>(batch.sequences.size()) / 2;
     Judgement judgement{.loss = {objective.loss() * pairs, pairs}, .figures = {}};
     for (const auto& [name, mean] : figures_of(objective.means()))
       judgement.figures[name] = {mean * pairs, pairs};
