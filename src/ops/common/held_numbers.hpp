@@ -22,12 +22,12 @@ inline bool is_held(double value, DType computed) {
 
 /// Requires that kernels which compute in `computed` have a number for a finite option.
 /// \throws NotSupported
-inline const Operands& require_held(const Operands& all, const char* option, double value, DType computed) {
-  if (is_held(value, computed)) return all;
+inline void require_held(const Operands& all, const char* option, double value, DType computed) {
+  if (is_held(value, computed)) return;
   std::ostringstream text;
   text << option << " is " << value << ", which is " << (std::abs(value) < 1 ? "0" : "infinite") << " as "
        << to_string(computed);
-  return all.require_option(false, text.str());
+  all.require_option(false, text.str());
 }
 
 }  // namespace kformer::Impl

@@ -7,6 +7,6 @@ namespace kformer::Impl {
 
 /// The checks of the options, under the name of the function that `all` belongs to.
 /// \param computed the type of arithmetic
-const Operands& require_options(const Operands& all, const CrossEntropyOptions& options, DType computed);
+void require_options(const Operands& all, const CrossEntropyOptions& options, DType computed);
 
 }  // namespace kformer::Impl

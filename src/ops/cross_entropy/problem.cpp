@@ -7,14 +7,14 @@
 
 namespace kformer::Impl {
 
-const Operands& require_options(const Operands& all, const CrossEntropyOptions& options, DType computed) {
+void require_options(const Operands& all, const CrossEntropyOptions& options, DType computed) {
   all.require_option(
          options.label_smoothing >= 0 && options.label_smoothing < 1,
          "label_smoothing must be at least 0 and below 1, got " + std::to_string(options.label_smoothing))
       .require_option(options.z_loss >= 0, "z_loss must not be negative, got " + std::to_string(options.z_loss))
       .require_option(options.softcap >= 0 && std::isfinite(options.softcap),
                       "softcap must be finite and not negative, got " + std::to_string(options.softcap));
-  return require_held(all, "softcap", options.softcap, computed);
+  require_held(all, "softcap", options.softcap, computed);
 }
 
 Operands CrossEntropyForward::operands() const {

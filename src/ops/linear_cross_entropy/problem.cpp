@@ -66,9 +66,9 @@ void LinearCrossEntropy::check(const Workspace& workspace, std::int64_t most_row
       .require_disjoint("loss")
       .require_disjoint("dx", {"x"})
       .require_disjoint("dweight");
-  require_options(all, options.cross_entropy, compute_dtype(x.dtype))
-      .require_addresses()
-      .require_workspace(workspace, LogitChunks(x.dtype, rows, vocabulary, options, most_rows).bytes);
+  require_options(all, options.cross_entropy, compute_dtype(x.dtype));
+  all.require_addresses().require_workspace(workspace,
+                                            LogitChunks(x.dtype, rows, vocabulary, options, most_rows).bytes);
 }
 
 }  // namespace kformer::Impl
