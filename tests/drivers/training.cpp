@@ -47,7 +47,7 @@ std::vector<EvaluationRecord> evaluations(const std::vector<double>& losses) {
 }
 
 std::string text_of(std::FILE* file) {
-  std::rewind(file);
+  BOOST_REQUIRE(std::fseek(file, 0, SEEK_SET) == 0);
   std::string text;
   for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) text += static_cast<char>(c);
   return text;

@@ -234,7 +234,7 @@ struct LoopCase {
       };
     const TrainingEnd end = run_training(loop, std::move(history));
     file.finish();
-    std::rewind(out.get());
+    BOOST_REQUIRE(std::fseek(out.get(), 0, SEEK_SET) == 0);
     said.clear();
     for (int c = std::fgetc(out.get()); c != EOF; c = std::fgetc(out.get())) said += static_cast<char>(c);
     return end;

@@ -81,9 +81,7 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_of_ranks_counts_when_all_files_are_there) {
   const ScratchDirectory scratch;
   const Arrays arrays(1);
   RankWriters all(scratch.path(), arrays, 2, 1, true);
-  const std::string first = "step-00000001.safetensors", second = "step-00000002.safetensors",
-                    first_of_1 = "step-00000001.rank-1-of-2.safetensors",
-                    second_of_1 = "step-00000002.rank-1-of-2.safetensors";
+  const std::string second = "step-00000002.safetensors", second_of_1 = "step-00000002.rank-1-of-2.safetensors";
   all.snapshot(1);
   all.writers[0]->snapshot(Exec(), 2, "text");
   all.writers[0]->finish();  // deletes what is older, as if rank 1 had agreed

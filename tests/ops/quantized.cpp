@@ -57,7 +57,10 @@ BOOST_AUTO_TEST_CASE(sums_of_8_bit_activations_are_exact) {
   bytes[0] = 0x66, bytes[1] = 0x2a;
   const auto weight = weights_of_bytes(QuantizedFormat::q4_0, 1, 32, bytes);
   TestTensor<Exec, float> x({7, 32}), y({7, 1});
-  x.fill([](std::size_t i) { return 0.3f + 0.1f * static_cast<float>(i / 32); });
+  x.fill([](std::size_t i) {
+    const std::size_t row = i / 32;
+    return 0.3f + 0.1f * static_cast<float>(row);
+  });
   const Impl::QuantizedLinearForward problem{x.ref(), weight.matrix(), {}, y.ref(), {Activations::int8, 1}};
   test_every_kernel(problem, {&y}, [&](const std::string& kernel) {
     if (kernel.starts_with("simd")) BOOST_TEST(y.read<double>().values() == std::vector<double>(7));
