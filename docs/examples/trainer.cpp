@@ -8,6 +8,7 @@
 #include <fstream>
 #include <vector>
 
+#include "circles.hpp"
 #include "kformer/core/view_of.hpp"
 #include "kformer/io/model_table.hpp"
 #include "kformer/load/llama_config.hpp"
@@ -15,18 +16,7 @@
 #include "kformer/train/trainer.hpp"
 
 using Exec = Kokkos::DefaultExecutionSpace;
-constexpr int numbers = 10, length = 12, steps = 60;
-
-// 7 8 9 0 1 ...: after the first number, the next ones are known.
-std::vector<kformer::TokenSequence> circles() {
-  std::vector<kformer::TokenSequence> batch(numbers);
-  for (int first = 0; first < numbers; ++first)
-    for (int i = 0; i < length; ++i) {
-      batch[first].ids.push_back((first + i) % numbers);
-      batch[first].targets.push_back((first + i + 1) % numbers);
-    }
-  return batch;
-}
+constexpr int steps = 60;
 
 void draw(const Exec& exec, const std::vector<kformer::Parameter>& parameters) {
   const Kokkos::Random_XorShift64_Pool<Exec> random(1);

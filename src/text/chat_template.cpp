@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "io/trimmed.hpp"
 #include "kformer/core/error.hpp"
 
 namespace kformer {
@@ -11,13 +12,8 @@ namespace {
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
-/// Templates trim the white space of messages, as Python does.
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view space = " \t\n\r\f\v";
-  const auto begin = text.find_first_not_of(space);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(space) + 1 - begin);
-}
+// Templates trim the white space of messages, as Python does.
+using Impl::trimmed;
 
 /// A zephyr template ends the user's turn by the end of text, too. Others (Tulu 3, OLMo 2, Falcon 3) end only the
 /// assistant's turn by it.

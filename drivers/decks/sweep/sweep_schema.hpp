@@ -53,8 +53,7 @@ void describe(V& v, CheckTable& t) {
   v.key({.name = "reference", .help = "compare with double precision, or not at all"}, t.reference);
   v.key({.name = "fail",
          .help = "judge the errors: exit code 5 if one breaks the tolerance rule; `false` only records them, "
-                 "and the status is "
-                 "`unchecked`"},
+                 "and the status is `unchecked`"},
         t.fail);
   v.key({.name = "max_seq_len",
          .help = "do not compare longer cases; their status is `unchecked`",

@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "io/trimmed.hpp"
 #include "io/utf8.hpp"
 
 namespace kformer::Impl::data {
@@ -22,8 +23,7 @@ std::string in_one_line(const std::string& name, const std::string& text) {
     throw RewardError(
         fmt::format("kformer::Rewards: the field \"{}\" of a prompt is {:.80}, which is not JSON", name, text));
   if (!value.is_number()) return value.dump();
-  const auto begin = text.find_first_not_of(" \t\r\n"), end = text.find_last_not_of(" \t\r\n") + 1;
-  return text.substr(begin, end - begin);
+  return std::string(trimmed(text));
 }
 
 }  // namespace

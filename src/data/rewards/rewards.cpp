@@ -14,12 +14,14 @@
 #include "data/rewards/line_program.hpp"
 #include "data/rewards/program_lines.hpp"
 #include "data/rewards/search.hpp"
+#include "io/trimmed.hpp"
 #include "io/utf8.hpp"
 #include "kformer/core/option_checks.hpp"
 
 namespace kformer {
 
 using namespace Impl::data;
+using Impl::trimmed;
 using nlohmann::json;
 
 namespace {
@@ -28,13 +30,6 @@ constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 constexpr double longest_timeout_s = 1e6;
 
 [[noreturn]] void refuse(const std::string& what) { throw RewardError("kformer::Rewards: " + what); }
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view space = " \t\n\r\f\v";
-  const auto begin = text.find_first_not_of(space);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(space) + 1 - begin);
-}
 
 /// The expected text: that of a text, or a number as its line spells it.
 std::string expected_text(const PromptSample& prompt, const std::string& field) {
