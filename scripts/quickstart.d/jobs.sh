@@ -82,7 +82,7 @@ has_time() {
   case $1 in
     openmp) return 0 ;;
     asan) percent=12 ;;
-    more) percent=15 ;;
+    more) percent=25 ;;
     serial) percent=60 ;;
   esac
   ((SECONDS + first_took * percent / 100 < 60 * KFORMER_TEST_MINUTES))
