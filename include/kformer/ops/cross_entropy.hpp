@@ -18,7 +18,7 @@ namespace kformer {
 struct CrossEntropyOptions {
   std::int32_t ignore_index = -100;  ///< rows with this target have loss 0 and gradient 0; any number
   double label_smoothing = 0;        ///< ε in [0, 1): the target becomes `(1 − ε)·onehot + ε/vocabulary`
-  double z_loss = 0;                 ///< ζ ≥ 0: adds `ζ·lse²` to the loss, which keeps lse near 0
+  double z_loss = 0;                 ///< finite ζ ≥ 0: adds `ζ·lse²` to the loss, which keeps lse near 0
   double softcap = 0;                ///< finite c > 0 replaces a logit x by `c·tanh(x/c)`; 0: no cap
 };
 

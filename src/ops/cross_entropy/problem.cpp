@@ -14,6 +14,7 @@ void require_options(const Operands& all, const CrossEntropyOptions& options, DT
       .require_option(options.z_loss >= 0, "z_loss must not be negative, got " + std::to_string(options.z_loss))
       .require_option(options.softcap >= 0 && std::isfinite(options.softcap),
                       "softcap must be finite and not negative, got " + std::to_string(options.softcap));
+  require_held(all, "z_loss", options.z_loss, computed);
   require_held(all, "softcap", options.softcap, computed);
 }
 
