@@ -6,6 +6,7 @@
 
 #include "model/kv_cache_case.hpp"
 #include "support/errors.hpp"
+#include "support/tools.hpp"
 
 namespace kformer::Testing {
 namespace {
@@ -89,6 +90,15 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(pages_give_the_bits_of_one_piece, T, Stored) {
       piece.steps(steps);
       for (std::int64_t s = 0; s < options.batch; ++s) BOOST_TEST((pages.bits(s) == piece.bits(s)));
     }
+}
+
+// A pool for all sequences has a place for each of them in one piece.
+BOOST_AUTO_TEST_CASE(pages_of_a_whole_pool_are_read_where_they_are) {
+  KvRun<float> run(kv_config({4, 2, 16}), options_of(KvCacheKind::paged));
+  const ToolsRecorder recorder;
+  run.steps(random_steps({130, 130, 130, 130}, 8));
+  for (const auto& kernel : recorder.kernels())
+    BOOST_TEST(!kernel.label.starts_with("kformer::kv_gather"), kernel.label);
 }
 
 BOOST_AUTO_TEST_CASE(softcap_scale_and_window_of_a_layer_reach_attention) {

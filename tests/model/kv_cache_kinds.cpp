@@ -6,6 +6,7 @@
 
 #include "model/kv_cache_case.hpp"
 #include "ops/kv_cache/reference.hpp"
+#include "support/errors.hpp"
 
 namespace kformer::Testing {
 namespace {
@@ -85,6 +86,28 @@ BOOST_AUTO_TEST_CASE(window_drops_what_no_query_will_see) {
   BOOST_TEST(run.cache->length(0) == 164);
   BOOST_TEST(most == 4 + 31 + 16);  // dropped sixteen at a time
   BOOST_TEST(!run.cache->exact());
+}
+
+BOOST_AUTO_TEST_CASE(a_wide_window_drops_an_eighth_at_a_time) {
+  KvRun<float> run(kv_config({4, 2, 16}), window_of(160, 0));
+  run.steps({{64, 0, 0}, {64, 0, 0}});
+  std::int64_t most = 0;
+  for (int n = 0; n < 80; ++n) {
+    run.step({1, 0, 0});
+    most = std::max(most, run.cache->stored(0));
+  }
+  BOOST_TEST(most == 159 + 20);
+}
+
+// A query sees the sinks and itself, whatever was dropped before it.
+BOOST_AUTO_TEST_CASE(a_window_of_one_is_cut_anywhere) {
+  KvRun<float> run(kv_config({4, 2, 16}), window_of(1, 4));
+  run.steps({{64, 0, 0}, {3, 0, 0}});
+  run.truncate(0, 50);
+  BOOST_TEST(run.cache->stored(0) == 4);
+  run.continue_with(0, 10);
+  run.steps({{1, 0, 0}, {17, 0, 0}});
+  run.check(0, mask_of(run.length(0), [](std::int64_t i, std::int64_t j) { return j < 4 || i == j; }));
 }
 
 BOOST_AUTO_TEST_CASE(window_is_exact_where_it_keeps_all_that_the_model_sees) {
@@ -243,6 +266,80 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(heavy_hitters_follow_the_policy, T, Stored) {
         run.check_outputs(s, [&](std::int64_t layer) { return policy.output(layer, own); });
       }
     }
+}
+
+BOOST_AUTO_TEST_CASE(heavy_hitters_are_exact_where_they_drop_nothing) {
+  const auto exact = [](std::int64_t capacity, std::int64_t budget) {
+    const KvCacheOptions options{.kind = KvCacheKind::heavy_hitters, .capacity = capacity, .budget = budget};
+    return KvRun<float>(kv_config({4, 2, 16}), options).cache->exact();
+  };
+  BOOST_TEST(exact(24, 24));
+  BOOST_TEST(!exact(25, 24));
+  BOOST_TEST(!exact(0, 24));
+}
+
+BOOST_AUTO_TEST_CASE(heavy_hitters_are_cut_to_nothing_or_not_at_all) {
+  KvRun<float> run(
+      kv_config({4, 2, 16}),
+      {.kind = KvCacheKind::heavy_hitters, .batch = 2, .max_step_tokens = 40, .budget = 24, .recent = 8});
+  run.step({40, 3});
+  auto& cache = *run.cache;
+  check_error<NotSupported>(
+      [&] { cache.truncate(0, 39); },
+      "kformer::KvCache::truncate: the attention of dropped queries cannot be subtracted; reset sequence 0 and "
+      "feed its first 39 tokens again (heavy_hitters cache)");
+  for (const auto& [length, possible] : {std::pair{-1, false}, std::pair{0, true}, std::pair{39, false},
+                                         std::pair{40, true}, std::pair{41, false}})
+    BOOST_TEST(cache.can_truncate(0, length) == possible, length);
+  BOOST_TEST(!cache.can_truncate(1, 2));
+  cache.truncate(0, 40);
+  BOOST_TEST(cache.stored(0) == 24);
+  cache.truncate(0, 0);
+  BOOST_TEST(cache.stored(0) == 0);
+  check_error<NotSupported>([&] { cache.can_truncate(2, 0); },
+                            "kformer::KvCache::can_truncate: there is no sequence 2 in a batch of 2 "
+                            "(heavy_hitters cache)");
+}
+
+// docs/blocks/kv_cache.md: the statistics of attention and its partial results, and what some kinds add.
+BOOST_AUTO_TEST_CASE_TEMPLATE(workspaces_are_what_the_documentation_says, T, Stored) {
+  constexpr std::int64_t layers = 2, batch = 3, step = 40, q_heads = 4, heads = 2, dim = 64, capacity = 208;
+  constexpr std::int64_t c = sizeof(compute_t<T>), t = sizeof(T), index = 4;
+  const auto up = [](std::int64_t bytes) { return (bytes + 63) / 64 * 64; };
+  const auto booked = [](KvCacheKind kind, std::int64_t sinks, std::int64_t model_window) {
+    const auto ledger = Ledger::create(Ledger::Mode::count);
+    const auto cache = KvCache<Exec, T>::create(kv_config({q_heads, heads, dim}, model_window),
+                                                {.kind = kind,
+                                                 .num_layers = layers,
+                                                 .batch = batch,
+                                                 .capacity = capacity,
+                                                 .max_step_tokens = step,
+                                                 .sinks = sinks,
+                                                 .window = 20,
+                                                 .budget = 24},
+                                                *ledger);
+    return static_cast<std::int64_t>(ledger->current(MemoryClass::workspace));
+  };
+  const auto of_attention = [&](std::int64_t slots) {
+    std::size_t parts = 0;
+    for (std::int64_t queries = 1; queries <= step; ++queries)
+      parts = std::max(
+          parts, attention_forward_workspace_bytes(
+                     Exec(), {dtype_of<T>, 1, queries, slots, q_heads, heads, dim, dim}, {.causal = true}));
+    return up(batch * step * index) + up(q_heads * step * c) + up(static_cast<std::int64_t>(parts));
+  };
+  constexpr std::int64_t copy = 2 * capacity * heads * dim * t;
+  BOOST_TEST(booked(KvCacheKind::contiguous, 0, 0) == of_attention(capacity));
+  BOOST_TEST(booked(KvCacheKind::paged, 0, 0) == of_attention(capacity) + copy);
+  BOOST_TEST(booked(KvCacheKind::int8, 0, 0) == of_attention(capacity) + copy);
+  constexpr std::int64_t window = 20 - 1 + 16 + step;
+  BOOST_TEST(booked(KvCacheKind::window, 0, 0) == of_attention(window) + up(batch * 19 * index));
+  BOOST_TEST(booked(KvCacheKind::window, 3, 0) == of_attention(window + 3) + up(batch * (window + 3) * index) +
+                                                      up(batch * 22 * index) + up(step * (window + 3) * t));
+  constexpr std::int64_t slots = 24 + step;
+  const std::int64_t hitters = of_attention(slots) + up(batch * step * index) + up(layers * heads * 24 * index);
+  BOOST_TEST(booked(KvCacheKind::heavy_hitters, 0, 0) == hitters);
+  BOOST_TEST(booked(KvCacheKind::heavy_hitters, 0, 100) == hitters + up(q_heads * step * slots * t));
 }
 
 BOOST_AUTO_TEST_CASE(heavy_hitters_keep_half_for_the_last_tokens_unless_told) {

@@ -283,6 +283,21 @@ BOOST_AUTO_TEST_CASE(attend_names_what_does_not_fit) {
       [&] { attend(0, short_k); },
       "kformer::KvCache::attend: extents do not match: q[3,4,16] k[2,2,16] v[3,2,16] out[3,4,16]; expected "
       "q[3,4,16] like out and k[3,2,16] like v, the rows of the step");
+  // The expected extents are those of the error before.
+  const auto refused = [&](const std::string& given, const auto& queries, const auto& values,
+                           const auto& results) {
+    check_error<DimensionMismatch>(
+        [&] {
+          cache.attend(Exec(), 0, queries.template view<3>(), k.view<3>(), values.template view<3>(),
+                       results.template view<3>());
+        },
+        "kformer::KvCache::attend: extents do not match: " + given +
+            "; expected q[3,4,16] like out and k[3,2,16] like v, the rows of the step");
+  };
+  const TestTensor<Exec, float> few_queries({3, 2, 16}), more_values({3, 3, 16}), short_out({2, 4, 16});
+  refused("q[3,2,16] k[3,2,16] v[3,2,16] out[3,4,16]", few_queries, k, out);
+  refused("q[3,4,16] k[3,2,16] v[3,3,16] out[3,4,16]", q, more_values, out);
+  refused("q[3,4,16] k[3,2,16] v[3,2,16] out[2,4,16]", q, k, short_out);
 }
 
 // Long before there are as many tokens, and before anything is kept.
@@ -329,6 +344,10 @@ BOOST_AUTO_TEST_CASE(options_are_checked) {
           "max_step_tokens must lie between 1" + most + "0");
   refused(with(KvCacheKind::paged, [](auto& o) { o.page_tokens = 0; }),
           "page_tokens must lie between 1" + most + "0");
+  refused(with(KvCacheKind::paged, [](auto& o) { o.pages = -1; }), "pages must lie between 0" + most + "-1");
+  refused(with(KvCacheKind::none, [](auto&) {}), "`none` is not a cache; choose another kind");
+  refused(with(KvCacheKind::heavy_hitters, [](auto& o) { o.recent = -1; }),
+          "recent must lie between 1" + most + "-1");
   refused(with(KvCacheKind::window, [](auto& o) { o.window = 0; }), "window must lie between 1" + most + "0");
   refused(with(KvCacheKind::window, [](auto& o) { o.sinks = -1; }), "sinks must lie between 0" + most + "-1");
   refused(with(KvCacheKind::heavy_hitters, [](auto& o) { o.budget = 0; }),

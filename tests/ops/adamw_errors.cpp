@@ -136,6 +136,9 @@ BOOST_AUTO_TEST_CASE(options) {
   check({.eps = 1e-39},
         "eps must be finite and at least 1.17549e-38, the smallest normal float, because it prevents 0 / 0; "
         "got 1e-39");
+  check({.eps = infinity},
+        "eps must be finite and at least 1.17549e-38, the smallest normal float, because it prevents 0 / 0; "
+        "got inf");
   check({.step = 0}, "steps count from 1, got step 0");
   check({.gradient_scale = 0}, "gradient_scale must be finite and positive, got 0");
   check({.gradient_scale = infinity}, "gradient_scale must be finite and positive, got inf");
@@ -144,6 +147,9 @@ BOOST_AUTO_TEST_CASE(options) {
   check_unsupported<float>(
       States::plain, [](AdamWParameter& p) { p.weight_decay = -1; },
       "weight_decay must be finite and not negative, got -1");
+  check_unsupported<float>(
+      States::plain, [=](AdamWParameter& p) { p.weight_decay = infinity; },
+      "weight_decay must be finite and not negative, got inf");
 }
 
 BOOST_AUTO_TEST_CASE(norms) {

@@ -286,6 +286,8 @@ BOOST_AUTO_TEST_CASE(errors) {
   t.c.options.window = -1;
   check_error<NotSupported>([&] { run_forward(t, ForwardOnly{}); },
                             "kformer::attention_forward: window must not be negative, got -1");
+  check_error<NotSupported>([&] { run_backward(t, functor, Workspace{}); },
+                            "kformer::attention_backward: window must not be negative, got -1");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

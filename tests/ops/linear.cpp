@@ -76,6 +76,30 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_blas_takes_what_it_can, T, Scalars) {
   }
 }
 
+// It counts in `int`, and its rows do not overlap.
+BOOST_AUTO_TEST_CASE(a_blas_refuses_what_it_cannot_take) {
+  const Tensors<float> t({4, 8, 3}, Rows::packed);
+  const Impl::LinearForward problem{t.x.ref(), t.weight.ref(), {}, {}, t.y.ref()};
+  for (const auto& kernel : kernels<Impl::LinearForward, Exec>()) {
+    if (kernel.name != std::string("host_blas") || !kernel.reject(problem).empty()) continue;
+    const auto with_stride = [&](TensorRef Impl::LinearForward::* operand, std::int64_t stride) {
+      Impl::LinearForward changed = problem;
+      (changed.*operand).stride[0] = stride;
+      return kernel.reject(changed);
+    };
+    const std::string overlap = "rows overlap, which BLAS does not allow",
+                      large = "an extent or stride of 2147483648 does not fit the int of BLAS";
+    using P = Impl::LinearForward;
+    for (const auto& [operand, columns] :
+         {std::pair(&P::x, 8), std::pair(&P::weight, 8), std::pair(&P::y, 3)}) {
+      BOOST_TEST(with_stride(operand, columns) == "");
+      BOOST_TEST(with_stride(operand, columns - 1) == overlap);
+      BOOST_TEST(with_stride(operand, std::numeric_limits<int>::max()) == "");
+      BOOST_TEST(with_stride(operand, std::int64_t(1) << 31) == large);
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(rows_of_the_residual_have_a_distance_of_their_own, T, Scalars) {
   for (const Shape shape : {Shape{33, 70, 45}, Shape{3, 5, 7}, Shape{4, 9, 6, 3}})
     for (const Rows rows : both_rows) {

@@ -12,30 +12,18 @@
 #include "kformer/ops/kv_cache_eviction.hpp"
 #include "kformer/ops/kv_cache_int8.hpp"
 #include "kformer/ops/linear_cross_entropy.hpp"
+#include "kformer/ops/linear_epilogues.hpp"
+#include "kformer/ops/quantized.hpp"
 #include "kformer/ops/rms_norm.hpp"
 #include "kformer/ops/sampling.hpp"
 #include "kformer/ops/standard_attention.hpp"
 #include "kformer/ops/swiglu_mlp.hpp"
 #include "kformer/ops/ternary.hpp"
+#include "ops/dense_ref.hpp"
 #include "support/errors.hpp"
 
 namespace kformer::Testing {
 namespace {
-
-/// A dense operand without memory; checks of types and extents need none.
-TensorRef dense(std::vector<std::int64_t> extents, DType dtype = DType::f32, void* data = nullptr) {
-  TensorRef ref;
-  ref.data = data;
-  ref.dtype = dtype;
-  ref.rank = static_cast<int>(extents.size());
-  std::int64_t stride = 1;
-  for (int r = ref.rank - 1; r >= 0; --r) {
-    ref.extent[r] = extents[r];
-    ref.stride[r] = stride;
-    stride *= extents[r];
-  }
-  return ref;
-}
 
 bool refused(const auto& problem) {
   try {
@@ -240,7 +228,12 @@ BOOST_AUTO_TEST_CASE(options_are_numbers_of_the_arithmetic) {
                             dense({2, 9}, ids), dense({2, 9}, computed), options},
             text);
     };
-    for (const double value : {largest, smallest, 0.0}) with_scale(value, ""), with_softcap(value, "");
+    const auto with_z_loss = [&](double z_loss, const std::string& text) {
+      check(CrossEntropyForward{x, targets, column, column, {.z_loss = z_loss}}, text);
+      check(CrossEntropyBackward{x, targets, column, column, x, {.z_loss = z_loss}}, text);
+    };
+    for (const double value : {largest, smallest, 0.0})
+      with_scale(value, ""), with_softcap(value, ""), with_z_loss(value, "");
     with_scale(nan, "scale must be finite, got nan");
     const bool all = computed == DType::f64;
     with_scale(-1e39, all ? "" : "scale is -1e+39, which is infinite as f32");
@@ -248,7 +241,93 @@ BOOST_AUTO_TEST_CASE(options_are_numbers_of_the_arithmetic) {
     with_softcap(std::numeric_limits<double>::max(),
                  all ? "" : "softcap is 1.79769e+308, which is infinite as f32");
     with_softcap(1e-50, all ? "" : "softcap is 1e-50, which is 0 as f32");
+    with_z_loss(1e39, all ? "" : "z_loss is 1e+39, which is infinite as f32");
+    with_z_loss(std::numeric_limits<double>::infinity(),
+                std::string("z_loss is inf, which is infinite as ") + to_string(computed));
   }
+}
+
+// Functions share checks, and each must call them.
+BOOST_AUTO_TEST_CASE(every_function_checks_its_options) {
+  using namespace Impl;
+  const auto expect = [](const auto& problem, const std::string& sentence) {
+    check_error<NotSupported>([&] { problem.check(); },
+                              std::string("kformer::") + problem.function + ": " + sentence);
+  };
+  const TensorRef x = dense({3, 8}), w = dense({8, 8}), y = dense({3, 8}), table = dense({9, 2});
+  const LinearOptions scaled{.scale = std::numeric_limits<double>::infinity()};
+  const std::string scale = "scale must be finite";
+  expect(LinearForward{x, w, {}, {}, y, scaled}, scale);
+  expect(LinearBackwardInput{w, y, x, scaled}, scale);
+  expect(LinearBackwardWeight{x, y, w, scaled}, scale);
+  expect(LinearSwigluForward{x, w, y, dense({3, 4}), scaled}, scale);
+  const auto rope = [&](const LinearRopeOptions& o) { return LinearRopeForward{x, w, {}, y, table, table, o}; };
+  expect(rope({.heads = 2, .seq_len = 3, .linear = scaled}), scale);
+  expect(rope({.heads = -1, .seq_len = 3}), "-1 heads of 4 do not fit into the 8 columns of y");
+  expect(rope({.heads = 2, .seq_len = 0}), "seq_len must divide the rows, got 0 and 3 rows");
+  expect(rope({.heads = 2, .seq_len = 3, .layout = static_cast<RopeLayout>(7)}),
+         "layout has the value 7, which its type does not name; choose one of: half_split, interleaved");
+  std::byte memory[1] = {};  // never read
+  const QuantizedMatrix weight{QuantizedFormat::q8_0, memory, 8, 8};
+  expect(QuantizedLinearForward{x, weight, {}, y, {.scale = scaled.scale}}, scale);
+  expect(QuantizedLinearBackwardInput{weight, y, x, scaled}, scale);
+  const auto norm = [&](double eps) { return RmsNormForward{x, {}, dense({8}), {}, x, dense({3}), eps}; };
+  expect(norm(-1), "eps must not be negative, got -1.000000");
+  const TensorRef heads = dense({3, 2, 8});
+  const RmsNormForward side{heads, {}, dense({8}), {}, heads, dense({3, 2}), -1};
+  expect(QkNormForward{side, side}, "eps must not be negative, got -1.000000");
+  const TensorRef cache = dense({9, 2, 8}), positions = dense({2, 9}, ids);
+  const auto mass = [&](const AttentionOptions& options) {
+    return KvAttentionMass{dense({3, 4, 8}), cache, dense({4, 3}), positions, dense({2, 9}), options};
+  };
+  expect(mass({.window = -1}), "window must not be negative, got -1");
+  expect(mass({.softcap = -1}), "softcap must be finite and not negative, got -1.000000");
+  expect(KvHeavyHitters{dense({2, 2, 9}), dense({2, 2, 4}, ids), -1},
+         "recent must lie between 0 and the 4 kept tokens, got -1");
+  const auto mask = [&](const KvMaskOptions& options) { return KvMask{positions, dense({4, 3, 9}), options}; };
+  expect(mask({.window = -1}), "window must not be negative, got -1");
+  expect(mask({.sinks = -1}), "sinks must not be negative, got -1");
+  expect(mask({.model_window = -1}), "model_window must not be negative, got -1");
+}
+
+// Slots are numbered with 32 bits.
+BOOST_AUTO_TEST_CASE(caches_have_slots_that_can_be_numbered) {
+  using namespace Impl;
+  const TensorRef k = dense({3, 1, 1}), slots = dense({3}, ids);
+  const auto check = [&](std::int64_t count, auto&& judge) {
+    const TensorRef cache = dense({count, 1, 1});
+    const KvCodes coded{dense({count, 1, 1}, codes), dense({count, 1})};
+    judge(KvAppend{k, k, slots, cache, cache});
+    judge(KvGather{cache, cache, slots, k, k, 1});
+    judge(KvAppendInt8{k, k, slots, coded, coded});
+  };
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  check(most, [](const auto& problem) { BOOST_CHECK_NO_THROW(problem.check()); });
+  check(most + 1, [](const auto& problem) {
+    check_error<NotSupported>([&] { problem.check(); },
+                              std::string("kformer::") + problem.function +
+                                  ": a cache has at most 2147483647 slots, not 2147483648; split it");
+  });
+}
+
+BOOST_AUTO_TEST_CASE(shapes_of_plans_and_matrices_are_not_negative) {
+  using namespace Impl;
+  using S = AttentionShape;
+  for (const auto extent :
+       {&S::batch, &S::q_len, &S::kv_len, &S::q_heads, &S::kv_heads, &S::head_dim, &S::v_head_dim}) {
+    S shape{DType::f32, 1, 3, 5, 4, 2, 8, 8};
+    shape.*extent = -1;
+    BOOST_CHECK_THROW(planned_attention_forward(shape, {}, {}), DimensionMismatch);
+    BOOST_CHECK_THROW(planned_attention_backward(shape, {}, {}, {}), DimensionMismatch);
+  }
+  const std::string rows = "kformer::dequantize: extents do not match: ",
+                    expected = "; expected matrix to have no negative extent";
+  const QuantizedMatrix low{QuantizedFormat::q8_0, nullptr, -1, 8},
+      narrow{QuantizedFormat::q8_0, nullptr, 3, -1};
+  check_error<DimensionMismatch>([&] { Dequantize{low, dense({-1, 8})}.check(); },
+                                 rows + "matrix[-1,8] y[-1,8]" + expected);
+  check_error<DimensionMismatch>([&] { Dequantize{narrow, dense({3, -1})}.check(); },
+                                 rows + "matrix[3,-1] y[3,-1]" + expected);
 }
 
 BOOST_AUTO_TEST_CASE(outputs_that_share_memory_are_refused) {

@@ -202,6 +202,9 @@ BOOST_AUTO_TEST_CASE(errors_of_the_tables) {
   check_error<NotSupported>([&] { tables({.scaling = {RopeType::llama3, 8, 4, 1, 8192}}); },
                             "kformer::rope_tables: scaling needs 0 < low_freq_factor < high_freq_factor, got "
                             "4.000000 and 1.000000");
+  check_error<NotSupported>([&] { tables({.scaling = {RopeType::llama3, 8, 0, 4, 8192}}); },
+                            "kformer::rope_tables: scaling needs 0 < low_freq_factor < high_freq_factor, got "
+                            "0.000000 and 4.000000");
   check_error<NotSupported>(
       [&] { tables({.scaling = {RopeType::llama3, 8, 1, 4, 0}}); },
       "kformer::rope_tables: scaling.original_max_position_embeddings must be positive, got 0");

@@ -17,9 +17,13 @@ BOOST_AUTO_TEST_CASE(options_out_of_range_are_named) {
   };
   check({.temperature = -1}, "temperature is -1.000000; it must be finite and not negative");
   check({.temperature = nan}, "temperature is nan; it must be finite and not negative");
+  check({.temperature = std::numeric_limits<double>::infinity()},
+        "temperature is inf; it must be finite and not negative");
   check({.top_k = -1}, "top_k is -1; it must not be negative");
+  check({.top_p = 1.5}, "top_p is 1.500000; it must lie in (0, 1]");
   check({.top_p = 0}, "top_p is 0.000000; it must lie in (0, 1]");
   check({.top_p = nan}, "top_p is nan; it must lie in (0, 1]");
+  check({.min_p = -0.1}, "min_p is -0.100000; it must lie in [0, 1]");
   check({.min_p = 1.5}, "min_p is 1.500000; it must lie in [0, 1]");
   check({.repetition_penalty = 0}, "repetition_penalty is 0; it must be finite and positive as f32");
   check({.repetition_penalty = nan}, "repetition_penalty is nan; it must be finite and positive as f32");
@@ -28,6 +32,17 @@ BOOST_AUTO_TEST_CASE(options_out_of_range_are_named) {
   check({.first_stream = -2}, "first_stream is -2; it must not be negative");
   SamplingTensors<double> wide{2, 5, 3};
   BOOST_CHECK_NO_THROW(wide.problem({.repetition_penalty = 1e39}).check());
+}
+
+// Sums of 2²³ weights of 40 bits have 63 bits.
+BOOST_AUTO_TEST_CASE(a_vocabulary_whose_sums_would_not_fit_is_refused) {
+  SamplingTensors<float> t{1, 5, 3};
+  auto problem = t.problem({});
+  problem.logits.extent[1] = std::int64_t(1) << 23;
+  BOOST_CHECK_NO_THROW(problem.check());
+  ++problem.logits.extent[1];
+  check_error<NotSupported>([&] { problem.check(); },
+                            "kformer::sample: the vocabulary is larger than 8388608 tokens");
 }
 
 BOOST_AUTO_TEST_CASE(operands_that_do_not_fit_are_named) {
