@@ -45,7 +45,7 @@ std::vector<ReportValue> attention_point(const AttentionCase& point);
 /// The table of speed-ups on standard output.
 std::string comparison_text(const Comparison& comparison);
 
-/// "32/8 heads, dim 128, batch 1, causal, window 128": what a case computes, except for the sequence length.
+/// "heads 32/8 dim 128 batch 1 causal window 128": what a case computes, except for the sequence length.
 std::string configuration_text(const AttentionCase& point);
 
 }  // namespace kformer::drivers

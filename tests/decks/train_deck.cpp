@@ -405,6 +405,10 @@ BOOST_AUTO_TEST_CASE(the_json_schema_knows_the_tables) {
   BOOST_TEST(tables.at("batch").at("properties").at("seq_len").at("minimum") == 1);
   BOOST_TEST(tables.at("checkpoint").at("required").at(0) == "folder");
   BOOST_TEST(tables.at("memory").at("properties").at("recompute").at("enum").at(5) == "auto");
+  const auto& alpha = tables.at("adapter").at("properties").at("alpha");
+  BOOST_TEST((alpha.at("exclusiveMinimum") == 0 && alpha.at("maximum") == 1e38 && !alpha.contains("minimum")));
+  const auto& walltime = tables.at("run").at("properties").at("walltime_s");
+  BOOST_TEST(walltime.at("description").get<std::string>().ends_with(" [s]"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -133,8 +133,14 @@ class DriverTest(unittest.TestCase):
         self.assertEqual(stored.read_text(), text, "scripts/write_schemas was not run")
 
     def check_limits(self, cases):
-        """No case is faster than the machine."""
+        """No case is faster than the machine; what follows from the samples does."""
         shares = cases["share_of_limit"][()]
+        for name, quantile in (("p10", 0.1), ("median", 0.5), ("p90", 0.9)):
+            np.testing.assert_allclose(cases[f"time_{name}"][()], np.nanquantile(cases["time"][()], quantile, axis=1), rtol=1e-12)
+        median, flops = cases["time_median"][()], cases["flops"][()]
+        np.testing.assert_allclose(cases["flop_rate"][()], flops / median, rtol=1e-12)
+        least = np.maximum(flops / cases["flop_rate_limit"][()], cases["bytes_min"][()] / cases["bandwidth_limit"][()])
+        np.testing.assert_allclose(shares, least / median, rtol=1e-12)
         self.assertTrue((cases["flop_rate_limit"][()] > 0).all() and (cases["bandwidth_limit"][()] > 0).all())
         self.assertTrue(((shares > 0) & (shares <= 1.05)).all(), shares.max())
 
@@ -497,6 +503,22 @@ class Interruption:
                     group.create_dataset(name, data=twice, dtype=dtype)
         refused = self.run_driver("deck.toml", "--resume", expect=4)
         self.assertIn(f"it has {2 * cases} cases, and the deck {cases}", refused.stderr)
+
+    def test_a_run_of_another_build_or_machine_is_not_resumed(self):
+        self.deck("seq_len = [4]\n")
+        self.run_driver("deck.toml")
+        part = self.folder / "deck.h5.part"
+        (self.folder / "deck.h5").rename(part)
+        names = ("compiler", "compiler_version", "cxx_flags", "build_type", "kokkos_version", "kokkos_backends", "device_name", "cpu_model")
+        for group, name in (("/", "git_sha"), *(("provenance", name) for name in names)):
+            with h5py.File(part, "r+") as file:
+                was = file[group].attrs[name]
+                file[group].attrs[name] = "another"
+            said = self.run_driver("deck.toml", "--resume", expect=4).stderr
+            self.assertRegex(said, f"cannot resume the run of .*: {name} is '.*' and was 'another'")
+            with h5py.File(part, "r+") as file:
+                file[group].attrs[name] = was
+        self.run_driver("deck.toml", "--resume")
 
     def test_a_run_of_which_only_the_end_is_missing_is_resumed(self):
         self.deck("seq_len = [4, 5]\n")

@@ -79,6 +79,36 @@ class Data(DataTest):
         self.assertEqual(again["from the cache"], "2 of 2 files")
         self.assertEqual(again["fingerprint"], facts["fingerprint"])
 
+    def test_packing_is_reported(self):
+        facts = self.facts(self.data("prepare", "a.txt", "b.txt", "-s", "16", "-p", "best_fit"))
+        self.assertEqual(facts["sequences"], "2 of 16 tokens, best_fit, 84.38 % full")
+        self.assertEqual(facts["at least"], "2 sequences, however they are packed")
+        self.assertEqual(facts["padding"], "5 places without a token")
+        self.assertEqual(facts["target tokens"], "25")
+        self.assertNotIn("dropped tokens", facts)
+
+    def test_lengths_of_documents_have_bars(self):
+        for number, letters in enumerate((1, 1, 1, 1, 9)):  # and the token that begins a text
+            (self.folder / f"{number}.txt").write_text("x" * letters)
+        text = self.data("inspect", *(f"{number}.txt" for number in range(5)), "-s", "4", "-p", "pad").stdout
+        rows = re.findall(r"^ *(\d+) to +(\d+) +(\d+)(?:  (#+))?$", text, flags=re.M)
+        self.assertEqual(rows, [("0", "0", "0", ""), ("1", "1", "0", ""), ("2", "3", "4", "#" * 40), ("4", "7", "0", ""),
+                                ("8", "15", "1", "#" * 10)])
+
+    def test_what_is_generated_follows_the_options(self):
+        def run(*options):
+            return self.run_driver("inspect", "-f", "synthetic", "-p", "pad", "-s", "40", *options).stdout
+
+        text = run("--task", "reverse", "--samples", "7", "--max-length", "3", "--seed", "1", "-n", *map(str, range(7)))
+        pairs = re.findall(r"  \| <s>(.*)=\n  > (.*)</s>\n", text)
+        self.assertEqual(len(pairs), 7)
+        self.assertIn("documents       7\n", text)
+        self.assertTrue(all(answer == letters[::-1] and 1 <= len(letters) <= 3 for letters, answer in pairs), pairs)
+        options = ("--task", "reverse", "--samples", "7", "--max-length", "3")
+        prints = [re.search("^fingerprint +(.*)$", run(*options, "--seed", seed), re.M)[1] for seed in ("1", "2", "1")]
+        self.assertEqual(prints[0], prints[2])
+        self.assertNotEqual(prints[0], prints[1])
+
     def test_the_default_cache(self):
         os.environ["XDG_CACHE_HOME"] = str(self.folder / "xdg")
         self.addCleanup(os.environ.pop, "XDG_CACHE_HOME")

@@ -102,6 +102,30 @@ class Decks(TrainTest):
         self.SMALL = self.SMALL.replace(f'[data]\ntrain = ["{TEXT}"]\ncache = ""\n', "")
         self.assertRegex(self.train(deck, "--dry-run").stderr, r"deck.toml:\d+:\d+: warning: 'data.validation' is not read")
 
+    @needs_h5py
+    def test_new_weights_have_the_deviation_of_their_scheme(self):
+        model = ('[model]\nmodel_type = "qwen2"\nattention_bias = true\nhidden_size = 64\nnum_attention_heads = 4\n'
+                 "intermediate_size = 96\nnum_hidden_layers = 3\nvocab_size = 258\n")
+        self.SMALL = self.SMALL.replace(f'[weights]\npath = "{TINY}"\n', model)
+        models = {}
+        for scheme, seed in (("normal", 1), ("scaled", 1), ("normal", 2)):
+            self.train(f'[init]\nscheme = "{scheme}"\nstd = 0.3\nseed = {seed}\n[schedule]\nsteps = 1\n[optimizer]\nlr = 0\n'
+                       '[output]\nmodel = "new"\n')
+            models[scheme, seed] = read_safetensors(self.folder / "new/model.safetensors")
+        for (scheme, _), weights in models.items():
+            for name, weight in weights.items():
+                if weight.ndim == 1:
+                    self.assertEqual(set(weight.tolist()), {0.0 if name.endswith("bias") else 1.0}, name)
+                    continue
+                ends = scheme == "scaled" and name.endswith(("o_proj.weight", "down_proj.weight"))
+                expected = 0.3 / np.sqrt(2 * 3) if ends else 0.3
+                # Six deviations of what normal numbers have as their mean and as their deviation.
+                self.assertLess(abs(weight.std() / expected - 1), 6 / np.sqrt(2 * weight.size), name)
+                self.assertLess(abs(weight.mean()), 6 * expected / np.sqrt(weight.size), name)
+        matrices = [models["normal", seed][f"model.layers.{layer}.self_attn.q_proj.weight"] for seed in (1, 2) for layer in (0, 1)]
+        for i, one in enumerate(matrices):
+            self.assertTrue(all((one != other).mean() > 0.9 for other in matrices[:i]))
+
     def test_a_model_that_is_there_is_kept(self):
         (self.folder / "out").mkdir()
         (self.folder / "out/mine").write_text("mine")
@@ -115,8 +139,12 @@ class SmokeDeck(TrainTest):
     def test_everything_is_written(self):
         done = self.run_driver(self.SMOKE_DECK, "--set", "profile.kernels=true")
         self.assertIn("step 12/12", done.stdout)
-        self.assertRegex(done.stdout, r"3 checkpoints; the steps waited \S+ s for them \(\S+ % of their time\), and the end \S+ s")
+        waits = re.search(r"3 checkpoints; the steps waited (\S+) s for them \((\S+) % of their time\), and the end (\S+) s", done.stdout)
         with h5py.File(self.folder / "train.h5") as file:
+            seconds, *waited = (file[f"cases/{name}"][0] for name in ("time", "checkpoint_wait", "last_checkpoint_wait"))
+            self.assertIn(f"\n{11 * 4 * 32} tokens in {seconds:.3g} s; memory ", done.stdout)
+            for text, number, digits in zip(waits.groups(), (waited[0], 100 * waited[0] / seconds, waited[1]), (3, 2, 3)):
+                self.assertEqual(float(text), float(f"{number:.{digits}g}"))
             self.assertEqual(file.attrs["complete"], 1)
             self.assertEqual(file["steps/step"][()].tolist(), list(range(12)))
             self.assertEqual(set(words(file["steps/skipped"])), {"no"})

@@ -299,6 +299,18 @@ class Checkpoints(FolderTest):
         self.assertIn("precision.initial_loss_scale was 4096 and is 2, precision.loss_scale was none and is static, "
                       "spikes.loss_z was 0 and is 6, spikes.norm_z was 0 and is 6, spikes.window was 128 and is 9\n", said)
 
+    @needs_h5py
+    def test_a_run_continues_with_a_loss_scale_within_its_bounds(self):
+        keys = ("checkpoint.folder=ck", "checkpoint.resume=true", "precision.loss_scale=dynamic")
+        self.train(*keys, "precision.initial_loss_scale=4", "precision.growth_interval=100", "schedule.steps=5")
+        shutil.copytree(self.folder / "ck", self.folder / "inside")
+        bounds = ("precision.initial_loss_scale=64", "precision.growth_interval=7", "precision.greatest_loss_scale=1024", "schedule.steps=13")
+        # Out of its bounds it begins anew, and so do the steps until it grows.
+        self.train(*keys, "precision.least_loss_scale=32", *bounds)
+        self.assertEqual(self.steps("loss_scale").tolist(), [4] * 5 + [64] * 7 + [128])
+        self.train(*keys, "checkpoint.folder=inside", *bounds)
+        self.assertEqual(self.steps("loss_scale").tolist(), [4] * 7 + [8] * 6)
+
     def test_a_run_continues_with_a_shorter_window_of_spikes(self):
         keys = ("checkpoint.folder=ck", "checkpoint.resume=true")
         self.train(*keys, "spikes.window=30", "schedule.steps=12")

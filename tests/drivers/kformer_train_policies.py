@@ -121,6 +121,13 @@ class Policies(PolicyTest):
             self.assertEqual(f"'policy.{key}': completions are drawn from another distribution" in done.stderr + done.stdout, warns)
         self.assertEqual(self.column("ratio").tolist(), [1])
 
+    def test_a_distribution_of_one_token_gives_equal_completions(self):
+        for setting in ("policy.temperature=1e-4", "policy.top_k=1", "policy.top_p=1e-9"):
+            self.train(self.LETTERS, setting, "schedule.steps=1")
+            self.assertEqual(self.column("equal_groups").tolist(), [1], setting)
+        self.train(self.LETTERS, "schedule.steps=1")
+        self.assertLess(self.column("equal_groups")[0], 1)
+
     def test_completions_without_a_reward_teach_nothing(self):
         (self.folder / "judge.py").write_text("import sys\nfor line in sys.stdin:\n    print('{\"reward\": null}', flush=True)\n")
         judge = f"[evaluation]\n[[reward]]\nkind = 'program'\ncommand = ['{sys.executable}', 'judge.py']\n"
@@ -196,6 +203,22 @@ class Policies(PolicyTest):
         # Another micro-batch sums gradients in another order.
         np.testing.assert_allclose(runs[3]["gradient_norm"][0], runs[0]["gradient_norm"][0], rtol=1e-5)
         self.assertEqual(runs[3]["reward"][0], runs[0]["reward"][0])
+
+    def test_each_completion_of_an_evaluation_has_draws_of_its_own(self):
+        """However many are evaluated at a time; no step of the training has them."""
+        (self.folder / "judge.py").write_text(
+            "import json, sys\n"
+            "for line in sys.stdin:\n"
+            "    print(json.dumps({'reward': sum(json.loads(line)['completion'].encode()) % 97}), flush=True)\n")
+        (self.folder / "same.jsonl").write_text('{"prompt": "a"}\n' * 16)
+        judge = f"[evaluation]\n[[reward]]\nkind = 'program'\ncommand = ['{sys.executable}', 'judge.py']\n"
+        judged = []
+        for size in (1, 3, 16):
+            self.train(judge, "data.train='same.jsonl'", "data.validation='same.jsonl'", f"batch.micro_batch={size}", "optimizer.lr=0",
+                       "schedule.steps=1")
+            judged.append(self.column("reward", "evaluations")[0])
+        self.assertEqual(judged[1:], judged[:1] * 2)
+        self.assertNotEqual(judged[0], self.column("reward")[0])
 
     def test_a_reference_is_the_model_without_its_adapter(self):
         keys = self.LETTERS + "[adapter]\nrank = 3\n"
@@ -369,6 +392,9 @@ class Refusals(PolicyTest):
              "'schedule.steps' = 4 must be a multiple of policy.updates = 3: completions are not saved"),
             (self.LETTERS + "[early_stop]\npatience = 1\n[evaluation]\nevery_steps = 3\n", "policy.updates=2",
              "'evaluation.every_steps' = 3 must be a multiple of policy.updates = 2: completions are not saved"),
+            (self.LETTERS + "[checkpoint]\nfolder = 'ck'\nevery_steps = 3\n", "policy.updates=2",
+             "'checkpoint.every_steps' = 3 must be a multiple of policy.updates = 2: completions are not saved"),
+            (self.LETTERS, "policy.top_p=0", "'policy.top_p' must be more than 0"),
             (self.LETTERS, "policy.max_new_tokens=24",
              "'policy.max_new_tokens' = 24 leaves no room for a prompt in batch.seq_len = 24"),
             (self.LETTERS, "policy.temperature=0", "'policy.temperature' must be more than 0"),

@@ -115,6 +115,53 @@ BOOST_AUTO_TEST_CASE(a_noisy_case_is_marked) {
   BOOST_TEST(shown(timed({2})) == "-");
 }
 
+BOOST_AUTO_TEST_CASE(times_have_three_digits) {
+  const auto shown = [](double seconds) { return measured_values(timed({seconds})).front().shown; };
+  for (const auto& [seconds, text] : {std::pair{123.4, "123 s"},
+                                      {12.34, "12.3 s"},
+                                      {0.9996, "1.00 s"},
+                                      {0.9994, "999 ms"},
+                                      {0.09996, "100 ms"},
+                                      {9.996e-3, "10.0 ms"},
+                                      {9.994e-3, "9.99 ms"},
+                                      {1.5e-6, "1.50 us"},
+                                      {2.5e-9, "2.50 ns"},
+                                      {4e-12, "0.00 ns"}})
+    BOOST_TEST(shown(seconds) == text);
+  BOOST_TEST(measured_values(timed({})).front().shown == "-");
+}
+
+// The columns are in the order of measured_columns().
+BOOST_AUTO_TEST_CASE(a_row_of_a_report_has_what_was_measured) {
+  Measurement m = timed({2, 1, 3});
+  m.flops = 4e9;
+  m.bytes_min = 1e9;
+  m.limits = {4e9, 2.5e9};
+  m.peak_total = std::size_t(3) << 20;
+  m.max_rel_err = 1.26e-7;
+  m.status = CaseStatus::ok;
+  const auto values = measured_values(m);
+  const auto number = [&](std::size_t column) { return std::get<double>(values.at(column).value); };
+  BOOST_TEST(values.size() == measured_columns().size());
+  BOOST_TEST(number(0) == 2);
+  BOOST_TEST(std::fabs(number(2) - 1.2) < 1e-12);
+  BOOST_TEST(std::fabs(number(3) - 2.8) < 1e-12);
+  BOOST_TEST((values[4].shown == "2.0" && number(4) == 2e9));
+  BOOST_TEST((values[5].shown == "50 %" && number(5) == 0.5));
+  BOOST_TEST(std::get<std::int64_t>(values[6].value) == 1);
+  BOOST_TEST(values[7].shown == "3.00 MiB");
+  BOOST_TEST(values[8].shown == "1.3e-07");
+  BOOST_TEST((values[9].shown == "ok" && values[9].tone == Tone::good));
+  m.bytes_min = 4e9;
+  BOOST_TEST(measured_values(m)[5].shown == "80 %");
+  for (const CaseStatus bad : {CaseStatus::failed_check, CaseStatus::error}) {
+    m.status = bad;
+    BOOST_TEST((measured_values(m)[9].tone == Tone::bad));
+  }
+  m.status = CaseStatus::out_of_memory;
+  BOOST_TEST((measured_values(m)[9].tone == Tone::doubtful));
+}
+
 BOOST_AUTO_TEST_CASE(a_run_says_what_disturbed_it) {
   BOOST_TEST(
       noise_text(

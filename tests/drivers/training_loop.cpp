@@ -21,6 +21,17 @@ BOOST_AUTO_TEST_CASE(steps_alone) {
   BOOST_TEST(numbers("steps/step") == (Doubles{0, 1, 2, 3, 4, 5}), boost::test_tools::per_element());
 }
 
+BOOST_AUTO_TEST_CASE(memory_that_a_process_gave_back_is_in_its_peak_alone) {
+  constexpr std::size_t size = std::size_t(64) << 20;
+  BOOST_TEST(std::vector<char>(size, 'x').back() == 'x');
+  run();
+  const Doubles resident = numbers("memory/timeline/resident_bytes"),
+                peak = numbers("memory/timeline/resident_peak_bytes");
+  BOOST_TEST_REQUIRE(resident.size() == 3u);  // begin, first step, end
+  for (std::size_t i = 0; i < 3; ++i)
+    BOOST_TEST((resident[i] > 0 && peak[i] > resident[i] + static_cast<double>(size) / 2));
+}
+
 BOOST_AUTO_TEST_CASE(evaluations_texts_and_checkpoints_come_in_this_order_and_at_the_end) {
   evaluate_every(2);
   write_every(3);

@@ -93,6 +93,17 @@ BOOST_AUTO_TEST_CASE(a_reference_is_measured_where_it_is_read) {
   BOOST_TEST(learner.log.starts_with("p0 p0 p0 p0 p0 p0 p0 p0 p0 p0 p0 p0 0 1 "));
 }
 
+// Steps that read the end of an epoch and all of the next need each pair: the order of the two differs.
+BOOST_AUTO_TEST_CASE(a_reference_of_a_whole_epoch_is_of_all_pairs) {
+  make_pairs();
+  deck.batch.micro_batch = 2;
+  deck.data.shuffle = true;
+  learner.steps = 3;
+  steps = 10;
+  run(past(3));
+  BOOST_TEST(learner.log == "p3 p3 p3 p3 p3 p3 p3 p3 p3 p3 3 4 5 6 7 8 9");
+}
+
 BOOST_AUTO_TEST_CASE(pairs_of_a_model_that_diverged_have_no_loss) {
   for (const bool adapters : {true, false})
     for (const std::int64_t from : {2, 0}) {

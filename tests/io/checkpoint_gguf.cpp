@@ -147,6 +147,28 @@ BOOST_AUTO_TEST_CASE(qwen_has_its_rows_in_order_already) {
   BOOST_TEST(open(qwen3).model().qk_norm);
 }
 
+BOOST_AUTO_TEST_CASE(what_metadata_may_leave_out_or_add) {
+  for (const std::string architecture : {"llama", "qwen2", "qwen3"}) {
+    GgufImage image = small_gguf_model(architecture);
+    std::erase_if(image.metadata, [&](const auto& entry) {
+      for (const char* name : {".attention.head_count_kv", ".attention.key_length"})
+        if (entry.first == architecture + name) return true;
+      return false;
+    });
+    image.set("tokenizer.ggml.eot_token_id", u32_value(4));
+    image.set("tokenizer.ggml.eom_token_id", u32_value(2));
+    image.set(architecture + ".expert_count", u32_value(0));
+    image.set(architecture + ".rope.scaling.type", text_value("none"));
+    const auto model = open(image).model();
+    BOOST_TEST(model.num_key_value_heads == 2);
+    BOOST_TEST(model.head_dim == 16);
+    BOOST_TEST(model.eos_token_ids == (std::vector<std::int64_t>{2, 4}));
+    BOOST_TEST(model.sliding_window == 0);
+    image.set(architecture + ".attention.sliding_window", u32_value(24));
+    BOOST_TEST(open(image).model().sliding_window == 24, architecture);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(scaled_frequencies_are_recognised) {
   for (const float factor : {8.F, 32.F}) {
     GgufImage image = with("llama.rope.freq_base", f32_value(500000));
@@ -178,6 +200,8 @@ BOOST_AUTO_TEST_CASE(other_models_are_refused) {
              "metadata 'llama.rope.scaling.factor' is 4.0, only 1.0 is supported");
   BOOST_TEST(fault(with("llama.rope.dimension_count", u32_value(4))) ==
              "metadata 'llama.rope.dimension_count' is 4, only 8 is supported");
+  BOOST_TEST(fault(with("llama.attention.value_length", u32_value(4))) ==
+             "metadata 'llama.attention.value_length' is 4, only 8 is supported");
   BOOST_TEST(fault(with("llama.logit_scale", f32_value(4))) == "metadata 'llama.logit_scale' is not supported");
   BOOST_TEST(
       fault(with("llama.feed_forward_length", array_value(4, 2, raw(48) + raw(32)))) ==

@@ -89,6 +89,12 @@ BOOST_AUTO_TEST_CASE(llama3) {
       "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 26 Jul "
       "2024\n\n<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant"
       "<|end_header_id|>\n\n");
+  // A system message follows the dates.
+  BOOST_TEST(
+      apply_chat(dated, Messages{{"system", " Be brief. "}, {"user", "Hi"}}) ==
+      "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 26 Jul "
+      "2024\n\nBe brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+      "<|start_header_id|>assistant<|end_header_id|>\n\n");
 }
 
 BOOST_AUTO_TEST_CASE(instructions_in_brackets) {
@@ -126,6 +132,12 @@ BOOST_AUTO_TEST_CASE(a_tokenizer_spells_its_own_ends) {
              "[INST] a [/INST] b <|endoftext|><|begin|>[INST] c [/INST]");
   BOOST_TEST(chat_template_of(*open(smollm2)).default_system.starts_with("You are a helpful AI assistant"));
   BOOST_CHECK_THROW(chat_template_of(*open("{{ bos_token }}")), NotSupported);
+  // Of several tokens that end texts the first one ends a message.
+  const auto several = open_json(byte_level({"<|a|>", "<|b|>"}).text(),
+                                 {{"tokenizer_config.json", R"({"eos_token":"<|b|>"})"},
+                                  {"generation_config.json", R"({"eos_token_id":[256,257]})"}});
+  BOOST_TEST(several->eos() == (Ids{257, 256}));
+  BOOST_TEST(chat_template_of(*several, ChatStyle::mistral).eos == "<|b|>");
   const auto without_ends = open_json(byte_level().text());
   BOOST_TEST(chat_template_of(*without_ends, ChatStyle::mistral).eos == "</s>");
 }

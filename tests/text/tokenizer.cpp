@@ -3,6 +3,7 @@
 #include "kformer/text/tokenizer.hpp"
 
 #include <boost/test/unit_test.hpp>
+#include <cstring>
 #include <random>
 
 #include "error_text.hpp"
@@ -80,9 +81,11 @@ std::string field(int number, const std::string& bytes) {
   return text + static_cast<char>(size) + bytes;
 }
 
-/// A piece of a model: its text, score 0, and type 1 (normal), 2 (unknown) or 3 (control).
-std::string piece(const std::string& text, char type) {
-  return field(1, field(1, text) + std::string("\x15\0\0\0\0\x18", 6) + type);
+/// A piece of a model: its text, type 1 (normal), 2 (unknown) or 3 (control), and score.
+std::string piece(const std::string& text, char type, float score = 0) {
+  std::string number(sizeof score, '\0');
+  std::memcpy(number.data(), &score, sizeof score);
+  return field(1, field(1, text) + "\x15" + number + "\x18" + type);
 }
 
 const std::string small_model = piece("<unk>", 2) + piece("<s>", 3) + piece("</s>", 3) + piece("a", 1);
@@ -130,6 +133,46 @@ BOOST_AUTO_TEST_CASE(hostile_sentencepiece_models_are_refused) {
   for (std::size_t size = 1; size < small_model.size(); ++size) refusal(small_model.substr(0, size));
   BOOST_TEST(refusal(small_model.substr(0, small_model.size() - 1)) ==
              begin + "it is not a SentencePiece model, or is truncated");
+}
+
+// Unigrams: <unk>, <s>, </s>, a, and three that begin with the space.
+BOOST_AUTO_TEST_CASE(sentencepiece_models_and_the_files_beside_them) {
+  const ScratchDirectory folder;
+  const std::string space = "\xE2\x96\x81";
+  put_contents(folder / "tokenizer.model",
+               small_model + piece(space, 1, -2) + piece(space + "a", 1, -1) + piece("ab", 1, -5));
+  const auto open = [&] { return open_tokenizer(TokenizerFormat::automatic, folder / "tokenizer.model"); };
+  std::unique_ptr<const Tokenizer> model;
+  try {
+    model = open();
+  } catch (const NotSupported&) {
+    return say_skipped_in_part("this build has no SentencePiece");
+  }
+  BOOST_TEST(model->vocab_size() == 7);
+  BOOST_TEST((model->bos().value() == 1 && model->adds_bos()));
+  BOOST_TEST(model->eos() == Ids{2});
+  BOOST_TEST(model->encode("a") == Ids{5});
+  BOOST_TEST(model->encode("<s>").front() != 1);
+  BOOST_TEST(model->encode_with_special("<s>a</s>") == (Ids{1, 5, 2}));
+  BOOST_TEST(model->decode(Ids{1, 5, 5, 2}) == "a a");
+  BOOST_TEST(TokenStream(*model, Ids{1, 5}).push(5) == " a");
+  BOOST_TEST(model->decode(Ids{0, 7, -1}) == " \xE2\x81\x87 ");
+  BOOST_TEST((model->piece(5) == space + "a" && model->piece(7) == ""));
+  BOOST_TEST((model->id_of("ab").value() == 6 && !model->id_of("b").has_value()));
+  const std::vector<ChatPiece> chat{{"<s>", true}, {"a</s>", false}};
+  const Ids ids = model->encode_chat(chat);
+  BOOST_TEST((ids.front() == 1 && ids.back() != 2));
+  put_contents(folder / "tokenizer_config.json",
+               R"({"add_bos_token":false,"eos_token":"ab","chat_template":"T"})");
+  put_contents(folder / "generation_config.json", R"({"eos_token_id":[3,2,99]})");
+  const auto beside = open();
+  BOOST_TEST(!beside->adds_bos());
+  BOOST_TEST(beside->eos() == (Ids{2, 6, 3}));
+  BOOST_TEST(beside->chat_template() == "T");
+  BOOST_TEST(beside->fingerprint() == model->fingerprint());
+  put_contents(folder / "tokenizer.model",
+               small_model + piece(space, 1, -2) + piece(space + "a", 1, -1) + piece("ab", 1, -6));
+  BOOST_TEST(open()->fingerprint() != model->fingerprint());
 }
 
 BOOST_AUTO_TEST_CASE(loops_of_links_are_file_errors) {

@@ -144,6 +144,18 @@ BOOST_AUTO_TEST_CASE(bytes_stand_in_for_unknown_characters) {
   BOOST_TEST(hf->encode_with_special("<s>a") == (Ids{1, 8}));
 }
 
+// Its first space is text, and bytes of a character that the prompt began are none.
+BOOST_AUTO_TEST_CASE(a_stream_goes_on_behind_its_prompt) {
+  const auto hf = open_json(llama2("").text());
+  BOOST_TEST(TokenStream(*hf).push(8) == "a");
+  BOOST_TEST(TokenStream(*hf, Ids{1}).push(8) == "a");
+  BOOST_TEST(TokenStream(*hf, Ids{1, 8}).push(8) == " a");
+  BOOST_TEST(TokenStream(*hf, Ids{5}).push(8) == " a");
+  TokenStream cut(*hf, Ids{8, 3});
+  BOOST_TEST(cut.push(4) == "\xEF\xBF\xBD");
+  BOOST_TEST(cut.finish() == "");
+}
+
 // A character that is spelled like the unknown token is not unknown.
 BOOST_AUTO_TEST_CASE(unknown_characters_are_fused_with_each_other_alone) {
   const TokenizerJson json{{"?", "a"}, "[]", R"(,"unk_token":"?","fuse_unk":true)", {}};
@@ -249,6 +261,10 @@ BOOST_AUTO_TEST_CASE(files_beside_say_where_a_text_ends) {
   BOOST_TEST(hf->eos() == (Ids{257, 258}));
   BOOST_TEST(hf->chat_template() == "D");
   BOOST_TEST(open_json(json, {{"chat_template.jinja", "J"}})->chat_template() == "J");
+  BOOST_TEST(open_json(json, {{"tokenizer_config.json", R"({"chat_template":"T"})"}})->chat_template() == "T");
+  BOOST_TEST(
+      open_json(json, {{"tokenizer_config.json", R"({"chat_template":"T"})"}, {"chat_template.jinja", "J"}})
+          ->chat_template() == "J");
   BOOST_TEST(open_json(json, {{"generation_config.json", R"({"eos_token_id":257})"}})->eos() == Ids{257});
 }
 

@@ -246,6 +246,38 @@ BOOST_AUTO_TEST_CASE(an_update_needs_the_norm_of_its_gradients) {
                             "kformer::Optimizer::skip: there is no step to skip; call measure(exec) first");
 }
 
+// Its gradients are finite.
+BOOST_AUTO_TEST_CASE(a_step_that_is_skipped_is_good_for_the_loss_scale) {
+  Model<float> model;
+  const auto ledger = Ledger::create();
+  Optimizer<Exec, float> optimizer(model.parameters(),
+                                   {.loss_scaling = LossScaling{.initial = 8, .growth_interval = 2}}, *ledger);
+  optimizer.prepare(Exec());
+  const auto bits = model.matrix.bits();
+  for (const double scale : {8, 16}) {
+    BOOST_TEST(std::isfinite(optimizer.measure(Exec())));
+    optimizer.skip();
+    BOOST_TEST(optimizer.scaler().scale() == scale);
+  }
+  BOOST_TEST((model.matrix.bits() == bits));
+  BOOST_TEST(optimizer.steps() == 0);
+  BOOST_TEST(optimizer.skipped_steps() == 2);
+}
+
+BOOST_AUTO_TEST_CASE(all_counts_are_restored_and_prepare_begins_anew) {
+  Model<float> model;
+  const auto ledger = Ledger::create();
+  Optimizer<Exec, float> optimizer(model.parameters(),
+                                   {.loss_scaling = LossScaling{.initial = 8, .growth_interval = 9}}, *ledger);
+  optimizer.prepare(Exec());
+  optimizer.restore({.steps = 3, .skipped = 2, .loss_scale = 32, .good_steps = 7});
+  const OptimizerState state = optimizer.state();
+  BOOST_TEST((state.steps == 3 && state.skipped == 2));
+  BOOST_TEST((state.loss_scale == 32 && state.good_steps == 7));
+  optimizer.prepare(Exec());
+  BOOST_TEST((optimizer.steps() == 0 && optimizer.skipped_steps() == 0));
+}
+
 BOOST_AUTO_TEST_CASE(a_step_within_a_step_is_refused) {
   const Model<float> model;
   const auto ledger = Ledger::create();
