@@ -4,6 +4,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <functional>
@@ -26,7 +27,7 @@ namespace {
 using Exec = KFORMER_TEST_SPACE;
 
 constexpr std::int64_t batch = 2, tokens = 12, steps = 20;
-constexpr const char* cases[] = {"adapter_case", "dora_case"};
+constexpr const char* cases[] = {"adapter_case", "dora_case", "layers_case"};
 
 struct Expected {
   explicit Expected(const char* name = "adapter_case")
@@ -140,6 +141,27 @@ BOOST_AUTO_TEST_CASE(twenty_steps_are_those_of_peft) {
         }
       BOOST_TEST(compared == (training.lora.magnitudes ? 6 : 4));
     }
+}
+
+// Zeros of layers without an adapter, and of ranks that only other layers have, are none that learn.
+BOOST_AUTO_TEST_CASE(what_a_layer_lacks_stays_zero) {
+  Training training("layers_case");
+  const Expected expected("layers_case");
+  for (std::int64_t step = 0; step < 3; ++step)
+    static_cast<void>(training.trainer.step(Exec(), expected.sequences(step)));
+  const auto stored = SafetensorsFile::open(test_data("layers_case") / "adapter_model.safetensors");
+  int absent = 0, lower = 0;
+  for (const Parameter& p : training.trainer.model().adapters()) {
+    const TensorEntry* const entry = stored.find(adapter_prefix + p.name);
+    const auto values = values_of(p.weight);
+    const auto zeros = std::ranges::count(values, 0.0);
+    const std::size_t own = entry == nullptr ? 0 : entry->shape[0] * entry->shape[1];
+    BOOST_TEST(zeros == std::ssize(values) - static_cast<std::int64_t>(own), p.name);
+    absent += own == 0;
+    lower += own != 0 && own < values.size();
+  }
+  BOOST_TEST(absent == 6);
+  BOOST_TEST(lower == 4);
 }
 
 // With magnitudes, too: the weights become those of PEFT's merge.

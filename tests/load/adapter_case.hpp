@@ -17,7 +17,7 @@ namespace kformer::Testing {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// By scripts/make_adapter_case; `dora_case` has magnitudes.
+// By scripts/make_adapter_case; `dora_case` has magnitudes, and layers of `layers_case` have other ranks, or no adapter.
 inline fs::path adapter_case() { return test_data("adapter_case"); }
 
 inline Checkpoint base() {

@@ -20,7 +20,7 @@
 namespace kformer {
 
 namespace Impl {
-struct GgufAdapter;
+struct MadeTensors;
 }
 
 /// What the configuration of an adapter says besides `LoraConfig`.
@@ -29,6 +29,10 @@ struct AdapterDescription {
 };
 
 /// An adapter in a folder. Its tensors stay mapped as long as this object or a copy of it exists.
+///
+/// All layers have the ranks of `lora()`. Where the configuration gives a layer a lower rank (`rank_pattern`) or no adapter
+/// (`layers_to_transform`), A and B have zeros instead. They change nothing, and training leaves them zero: each of the two
+/// is a factor of the other's gradient.
 class AdapterCheckpoint {
  public:
   /// Reads the configuration and checks the tensors against it.
@@ -67,8 +71,8 @@ class AdapterCheckpoint {
   std::filesystem::path m_path;  // of the tensors
   LoraConfig m_lora;
   AdapterDescription m_description;
-  std::vector<SafetensorsFile> m_file;              // one; it has no empty state
-  std::shared_ptr<const Impl::GgufAdapter> m_gguf;  // in its place
+  std::vector<SafetensorsFile> m_file;              // one, or none of a GGUF file
+  std::shared_ptr<const Impl::MadeTensors> m_made;  // what is not as a file has it
 };
 
 /// The names in a model and the extents of all tensors of its adapters.

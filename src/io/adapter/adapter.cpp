@@ -4,10 +4,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
 #include <optional>
 
 #include "io/adapter/config.hpp"
 #include "io/adapter/gguf.hpp"
+#include "io/adapter/made_tensors.hpp"
 #include "io/numbers.hpp"
 #include "kformer/core/error.hpp"
 #include "kformer/core/stored_type.hpp"
@@ -21,14 +26,70 @@ namespace fs = std::filesystem;
 constexpr const char *matrix_a = ".lora_A.weight", *matrix_b = ".lora_B.weight",
                      *magnitude_vector = ".lora_magnitude_vector";
 
-/// The projection whose matrix or magnitudes a tensor is, if it is one of an adapter.
-std::optional<Projection> projection_of(const std::string& name) {
-  for (std::size_t i = 0; i < names_of<Projection>.size(); ++i) {
-    const auto p = static_cast<Projection>(i);
-    for (const char* array : {matrix_a, matrix_b, magnitude_vector})
-      if (name.ends_with("." + Impl::module_of(p) + array)) return p;
-  }
+/// What a tensor of an adapter is.
+struct AdapterPart {
+  Impl::LayerMap map;
+  const char* array;  ///< `matrix_a`, `matrix_b` or `magnitude_vector`
+
+  /// Without the layer.
+  std::string kind() const { return Impl::module_of(map.projection) + array; }
+};
+
+/// The part with this name in a model, if it is one.
+std::optional<AdapterPart> part_named(std::string_view name) {
+  constexpr std::string_view layers = "model.layers.";
+  if (!name.starts_with(layers)) return std::nullopt;
+  name.remove_prefix(layers.size());
+  AdapterPart part{};
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), part.map.layer);
+  if (error != std::errc() || end == name.data() + name.size() || *end != '.') return std::nullopt;
+  name.remove_prefix(static_cast<std::size_t>(end - name.data()) + 1);
+  for (std::size_t i = 0; i < names_of<Projection>.size(); ++i)
+    for (const char* array : {matrix_a, matrix_b, magnitude_vector}) {
+      part = {{part.map.layer, static_cast<Projection>(i)}, array};
+      if (name == part.kind()) return part;
+    }
   return std::nullopt;
+}
+
+CheckpointTensor as_stored(const TensorEntry& entry) {
+  return {stored_type_named(entry.dtype), entry.shape, entry.bytes};
+}
+
+/// Zeros behind the rows of A or the columns of B.
+CheckpointTensor padded(const CheckpointTensor& tensor, std::size_t axis, std::size_t rank,
+                        std::vector<std::byte>& bytes) {
+  CheckpointTensor all = tensor;
+  all.shape[axis] = rank;
+  const std::size_t rows = tensor.shape[0], own = rows == 0 ? 0 : tensor.bytes.size() / rows,
+                    row = axis == 1 ? own / tensor.shape[1] * rank : own;
+  bytes.resize(all.shape[0] * row);
+  for (std::size_t r = 0; r < rows; ++r)
+    std::ranges::copy(tensor.bytes.subspan(r * own, own), bytes.begin() + static_cast<std::ptrdiff_t>(r * row));
+  all.bytes = bytes;
+  return all;
+}
+
+/// Whether they are the same but for what the quotients and their dividends lost by rounding.
+bool same_scale(double a, double b) {
+  return std::abs(a - b) <= 2 * std::numeric_limits<double>::epsilon() * std::abs(a);
+}
+
+/// The matrices whose ranks are lower than those of other layers, and one of zeros for each kind.
+void complete(const SafetensorsFile& file, const LoraConfig& lora, Impl::MadeTensors& made) {
+  for (const std::string& stored : file.names()) {
+    const std::string name = stored.substr(std::string_view(adapter_prefix).size());
+    const AdapterPart part = part_named(name).value();
+    CheckpointTensor tensor = as_stored(file.at(stored));
+    if (part.array == magnitude_vector) continue;
+    const std::size_t axis = part.array == matrix_a ? 0 : 1;
+    const auto rank = static_cast<std::size_t>(lora[part.map.projection].rank);
+    if (tensor.shape[axis] != rank)
+      made.tensors[name] = tensor = padded(tensor, axis, rank, made.bytes.emplace_back());
+    if (made.tensors.contains(part.kind())) continue;
+    tensor.bytes = made.bytes.emplace_back(tensor.bytes.size());
+    made.tensors[part.kind()] = std::move(tensor);
+  }
 }
 
 }  // namespace
@@ -51,7 +112,9 @@ std::map<std::string, std::vector<std::size_t>> adapter_tensor_shapes(const Llam
 }
 
 AdapterCheckpoint AdapterCheckpoint::open(const fs::path& folder) {
-  const Impl::AdapterConfig config = Impl::read_adapter_config(folder / adapter_config_name);
+  const auto made = std::make_shared<Impl::MadeTensors>();
+  made->config = Impl::read_adapter_config(folder / adapter_config_name);
+  const Impl::AdapterConfig& config = made->config;
   AdapterCheckpoint all;
   all.m_path = folder / adapter_weights_name;
   const SafetensorsFile& file = all.m_file.emplace_back(SafetensorsFile::open(all.m_path));
@@ -59,30 +122,44 @@ AdapterCheckpoint AdapterCheckpoint::open(const fs::path& folder) {
   all.m_lora.rank_stabilized = config.rank_stabilized;
   all.m_lora.magnitudes = config.magnitudes;
   all.m_lora.dropout = config.dropout;
+  std::map<Projection, Impl::LayerMap> first;
   for (const std::string& name : file.names()) {
-    const auto p = projection_of(name);
-    if (!p || !name.starts_with(std::string(adapter_prefix) + "model.layers."))
+    const auto part = name.starts_with(adapter_prefix)
+                          ? part_named(std::string_view(name).substr(std::string_view(adapter_prefix).size()))
+                          : std::nullopt;
+    if (!part)
       throw FileError(fmt::format("'{}': tensor '{}' is no matrix A or B of a linear map in a layer",
                                   all.m_path.string(), name));
-    if (!config.adapts(*p))
-      throw FileError(fmt::format("'{}': tensor '{}' is there, but target_modules of {} does not have '{}'",
-                                  all.m_path.string(), name, adapter_config_name, name_of(*p)));
+    const Impl::LayerMap& map = part->map;
+    if (config.leaves_out(map))
+      throw FileError(fmt::format("'{}': tensor '{}' is there, but {} says that '{}' has no adapter",
+                                  all.m_path.string(), name, adapter_config_name, map.name()));
     const TensorEntry& entry = file.at(name);
     all.require_numbers(name, stored_type_named(entry.dtype));
-    const auto rank = static_cast<std::size_t>(config.rank_of(*p));
-    const bool is_a = name.ends_with(matrix_a);
-    if (name.ends_with(magnitude_vector)) {
+    if (part->array == magnitude_vector) {
       if (!config.magnitudes)
         throw FileError(fmt::format("'{}': tensor '{}' has magnitudes, but {} says that use_dora is false",
                                     all.m_path.string(), name, adapter_config_name));
       continue;
     }
-    if (entry.shape.size() != 2 || entry.shape[is_a ? 0 : 1] != rank)
+    const std::int64_t rank = config.rank_of(map);
+    if (entry.shape.size() != 2 ||
+        entry.shape[part->array == matrix_a ? 0 : 1] != static_cast<std::size_t>(rank))
       throw FileError(fmt::format("'{}': tensor '{}' has the extents {}, but {} says that its rank is {}",
                                   all.m_path.string(), name, entry.shape, adapter_config_name, rank));
-    all.m_lora[*p] = {config.rank_of(*p), config.alpha_of(*p)};
+    const Impl::LayerMap& other = first.emplace(map.projection, map).first->second;
+    if (!same_scale(config.scale_of(map), config.scale_of(other)))
+      throw FileError(
+          fmt::format("'{}': the adapter of '{}' has the factor {}, and that of '{}' {}; layers may differ in "
+                      "rank, but not in this factor, alpha over rank or its root",
+                      (folder / adapter_config_name).string(), map.name(), config.scale_of(map), other.name(),
+                      config.scale_of(other)));
+    LoraTarget& target = all.m_lora[map.projection];
+    if (rank > target.rank) target = {rank, config.alpha_of(map)};
   }
   if (!all.m_lora.any()) throw FileError(fmt::format("'{}' has no tensors", all.m_path.string()));
+  complete(file, all.m_lora, *made);
+  all.m_made = made;
   return all;
 }
 
@@ -91,10 +168,11 @@ AdapterCheckpoint AdapterCheckpoint::open(const fs::path& path, const LlamaConfi
   if (fs::is_directory(path) || path.extension() != ".gguf") {
     all = open(path);
   } else {
-    auto read = std::make_shared<Impl::GgufAdapter>(Impl::read_gguf_adapter(path, model));
+    Impl::GgufAdapter read = Impl::read_gguf_adapter(path, model);
     all.m_path = path;
-    all.m_lora = read->lora;
-    all.m_gguf = std::move(read);
+    all.m_lora = read.lora;
+    all.m_made = std::make_shared<Impl::MadeTensors>(
+        Impl::MadeTensors{std::move(read.tensors), std::move(read.bytes), {}});
   }
   all.check_against(model);
   return all;
@@ -102,8 +180,8 @@ AdapterCheckpoint AdapterCheckpoint::open(const fs::path& path, const LlamaConfi
 
 void AdapterCheckpoint::check_against(const LlamaConfig& model) const {
   auto missing = adapter_tensor_shapes(model, m_lora);
-  if (m_gguf) {
-    for (const auto& [name, tensor] : m_gguf->tensors) {
+  if (m_file.empty()) {
+    for (const auto& [name, tensor] : m_made->tensors) {
       const auto found = missing.find(name);
       if (found == missing.end() || found->second != tensor.shape)
         throw FileError(fmt::format("'{}': '{}' has the extents {}, {}: the adapter belongs to another model",
@@ -119,22 +197,29 @@ void AdapterCheckpoint::check_against(const LlamaConfig& model) const {
     return;
   }
   for (const std::string& stored : m_file[0].names()) {
-    const auto found = missing.find(stored.substr(std::string(adapter_prefix).size()));
-    const auto& shape = m_file[0].at(stored).shape;
+    const std::string name = stored.substr(std::string(adapter_prefix).size());
+    const auto found = missing.find(name);
     if (found == missing.end())
       throw FileError(fmt::format("'{}': tensor '{}' belongs to no layer of the model, which has {}",
                                   m_path.string(), stored, model.num_hidden_layers));
-    if (found->second != shape)
+    if (const auto shape = at(name).shape; found->second != shape)
       throw FileError(
           fmt::format("'{}': tensor '{}' has the extents {}, expected {}: the adapter belongs to "
                       "another model",
                       m_path.string(), stored, shape, found->second));
     missing.erase(found);
   }
-  if (!missing.empty())
-    throw FileError(
-        fmt::format("'{}': tensor '{}{}' is missing; a linear map has an adapter in every layer or in none",
-                    m_path.string(), adapter_prefix, missing.begin()->first));
+  for (const auto& [name, shape] : missing) {
+    const Impl::LayerMap map = part_named(name).value().map;
+    if (!m_made->config.leaves_out(map))
+      throw FileError(fmt::format("'{}': tensor '{}{}' is missing; {} does not say that '{}' has no adapter",
+                                  m_path.string(), adapter_prefix, name, adapter_config_name, map.name()));
+    if (m_lora.magnitudes)
+      throw FileError(
+          fmt::format("'{}': '{}' has no adapter, but others have magnitudes (use_dora); with "
+                      "magnitudes a linear map has an adapter in every layer or in none",
+                      (m_path.parent_path() / adapter_config_name).string(), map.name()));
+  }
 }
 
 std::vector<double> AdapterCheckpoint::values(const std::string& name) const {
@@ -151,14 +236,13 @@ void AdapterCheckpoint::require_numbers(const std::string& name, const StoredTyp
 }
 
 CheckpointTensor AdapterCheckpoint::at(const std::string& name) const {
-  if (m_gguf) {
-    const auto found = m_gguf->tensors.find(name);
-    if (found == m_gguf->tensors.end())
-      throw FileError(fmt::format("'{}' has no matrix '{}'", m_path.string(), name));
-    return found->second;
-  }
-  const TensorEntry& entry = m_file[0].at(adapter_prefix + name);
-  return {stored_type_named(entry.dtype), entry.shape, entry.bytes};
+  if (const auto found = m_made->tensors.find(name); found != m_made->tensors.end()) return found->second;
+  if (m_file.empty()) throw FileError(fmt::format("'{}' has no matrix '{}'", m_path.string(), name));
+  if (const TensorEntry* const entry = m_file[0].find(adapter_prefix + name)) return as_stored(*entry);
+  if (const auto part = part_named(name); part && m_made->config.leaves_out(part->map))
+    if (const auto zeros = m_made->tensors.find(part->kind()); zeros != m_made->tensors.end())
+      return zeros->second;
+  return as_stored(m_file[0].at(adapter_prefix + name));
 }
 
 }  // namespace kformer

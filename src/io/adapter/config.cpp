@@ -21,7 +21,8 @@ namespace Impl {
 
 namespace {
 
-using nlohmann::json;
+// In the order of the file: of the keys of a pattern the first that fits counts.
+using json = nlohmann::ordered_json;
 
 constexpr int deepest_config = 16;
 constexpr std::int64_t largest_rank = 1 << 20;
@@ -97,64 +98,104 @@ void refuse_other_adapters(const Config& config) {
       config.refuse(fmt::format("{} is not supported; only false is", key));
   if (const json bias = config.at("bias"); !bias.is_null() && bias != "none")
     config.refuse_value("bias", bias, "\"none\": the biases of the model stay as they are");
-  for (const char* key : {"modules_to_save", "layers_to_transform", "layer_replication",
-                          "trainable_token_indices", "target_parameters"})
+  for (const char* key :
+       {"modules_to_save", "layer_replication", "trainable_token_indices", "target_parameters"})
     if (const json value = config.at(key); !value.is_null() && !value.empty())
-      config.refuse(fmt::format("{} is not supported: adapters are those of linear maps in every layer", key));
+      config.refuse(fmt::format("{} is not supported: adapters are those of linear maps in layers", key));
   refuse_changed_weights(config);
 }
 
-/// The values of a pattern by projection.
+bool is_name(std::string_view key) {
+  if (key.starts_with('^')) key.remove_prefix(1);
+  return !key.empty() &&
+         std::ranges::all_of(key, [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '.'; });
+}
+
+/// The values of a pattern by their keys. PEFT takes keys for regular expressions, of which names are the simplest.
 template <class Read>
 auto pattern(const Config& config, const char* key, Read read) {
-  std::map<Projection, decltype(read(std::string(), json()))> values;
+  std::vector<std::pair<std::string, decltype(read(std::string(), json()))>> values;
   const json entries = config.at(key);
   if (entries.is_null()) return values;
   if (!entries.is_object()) config.refuse_value(key, entries, "an object");
   for (const auto& [name, value] : entries.items()) {
-    const auto known = values.size();
-    for (std::size_t i = 0; i < names_of<Projection>.size(); ++i) {
-      const auto p = static_cast<Projection>(i);
-      if (name == name_of(p) || name == module_of(p))
-        values.emplace(p, read(fmt::format("{} of {}", key, name), value));
-    }
-    if (values.size() == known)
+    if (!is_name(name))
       config.refuse(
-          fmt::format("{} has the key \"{}\"; expected linear maps of every layer, each once, such as "
-                      "\"q_proj\"",
+          fmt::format("{} has the key \"{}\"; expected names of linear maps, such as \"q_proj\" or "
+                      "\"layers.0.self_attn.q_proj\", and no other regular expression",
                       key, name.substr(0, 100)));
+    values.emplace_back(name, read(fmt::format("{} of {}", key, name), value));
   }
   return values;
 }
 
-std::optional<std::vector<std::string>> modules_of(const Config& config) {
-  const json value = config.at("target_modules");
+/// Whether a key of a pattern is the end of a name, from a dot on. A dot of the key is any character.
+bool fits(std::string_view key, std::string_view name) {
+  const bool whole = key.starts_with('^');
+  if (whole) key.remove_prefix(1);
+  if (key.size() > name.size()) return false;
+  const std::size_t begin = name.size() - key.size();
+  return (begin == 0 || (!whole && name[begin - 1] == '.')) &&
+         std::ranges::equal(key, name.substr(begin), [](char k, char c) { return k == '.' || k == c; });
+}
+
+/// The value of the first key that fits.
+template <class T>
+T value_of(const std::vector<std::pair<std::string, T>>& values, const std::string& name, T otherwise) {
+  const auto found = std::ranges::find_if(values, [&](const auto& entry) { return fits(entry.first, name); });
+  return found == values.end() ? otherwise : found->second;
+}
+
+/// Nothing if the value is no list.
+std::optional<std::vector<std::string>> names_at(const Config& config, const char* key) {
+  const json value = config.at(key);
   if (!value.is_array()) return std::nullopt;
-  std::vector<std::string> modules;
-  for (const json& module : value) {
-    if (!module.is_string()) config.refuse_value("target_modules", value, "a list of names");
-    modules.push_back(module.get<std::string>());
+  std::vector<std::string> names;
+  for (const json& name : value) {
+    if (!name.is_string()) config.refuse_value(key, value, "a list of names");
+    names.push_back(name.get<std::string>());
   }
-  return modules;
+  return names;
+}
+
+std::optional<std::set<std::int64_t>> layers_of(const Config& config) {
+  json value = config.at("layers_to_transform");
+  if (value.empty()) return std::nullopt;
+  if (!config.at("target_modules").is_array())
+    config.refuse("layers_to_transform is set, but target_modules is no list of names");
+  const json stacks = config.at("layers_pattern");
+  if (!stacks.empty() && stacks != "" && stacks != "layers" &&
+      !(stacks.is_array() && std::ranges::find(stacks, json("layers")) != stacks.end()))
+    config.refuse_value("layers_pattern", stacks, "\"layers\", where the layers of a model are");
+  if (!value.is_array()) value = json::array({value});
+  std::set<std::int64_t> layers;
+  for (const json& layer : value) {
+    if (!layer.is_number_integer()) config.refuse_value("layers_to_transform", value, "numbers of layers");
+    layers.insert(layer.get<std::int64_t>());
+  }
+  return layers;
 }
 
 }  // namespace
 
-bool AdapterConfig::adapts(Projection p) const {
-  const std::string name(name_of(p));
-  return !modules || std::ranges::any_of(*modules, [&](const std::string& module) {
-    return module == name || module.ends_with("." + name);
-  });
+std::string LayerMap::name() const { return fmt::format("model.layers.{}.{}", layer, module_of(projection)); }
+
+bool AdapterConfig::leaves_out(const LayerMap& map) const {
+  const std::string name = map.name();
+  const auto has = [&](const std::vector<std::string>& names) {
+    return std::ranges::any_of(
+        names, [&](const std::string& end) { return end == name || name.ends_with("." + end); });
+  };
+  return (modules && !has(*modules)) || has(excluded) || (layers && !layers->contains(map.layer));
 }
 
-std::int64_t AdapterConfig::rank_of(Projection p) const {
-  const auto other = ranks.find(p);
-  return other == ranks.end() ? rank : other->second;
-}
+std::int64_t AdapterConfig::rank_of(const LayerMap& map) const { return value_of(ranks, map.name(), rank); }
 
-double AdapterConfig::alpha_of(Projection p) const {
-  const auto other = alphas.find(p);
-  return other == alphas.end() ? alpha : other->second;
+double AdapterConfig::alpha_of(const LayerMap& map) const { return value_of(alphas, map.name(), alpha); }
+
+double AdapterConfig::scale_of(const LayerMap& map) const {
+  const auto own = static_cast<double>(rank_of(map));
+  return alpha_of(map) / (rank_stabilized ? std::sqrt(own) : own);
 }
 
 AdapterConfig read_adapter_config(const std::filesystem::path& path) {
@@ -172,7 +213,9 @@ AdapterConfig read_adapter_config(const std::filesystem::path& path) {
       pattern(config, "rank_pattern", [&](const auto& key, const json& v) { return config.rank(key, v); });
   all.alphas =
       pattern(config, "alpha_pattern", [&](const auto& key, const json& v) { return config.number(key, v); });
-  all.modules = modules_of(config);
+  all.modules = names_at(config, "target_modules");
+  all.excluded = names_at(config, "exclude_modules").value_or(std::vector<std::string>());
+  all.layers = layers_of(config);
   if (const json base = config.at("base_model_name_or_path"); base.is_string())
     all.description.base_model = base.get<std::string>();
   return all;
