@@ -88,16 +88,18 @@ BOOST_AUTO_TEST_CASE(families_have_defaults) {
   BOOST_TEST((qwen3.qk_norm && !qwen3.attention_bias));
   BOOST_TEST(qwen3.head_dim == 32);
   BOOST_TEST(read(R"(, "model_type": "qwen3")").head_dim == 128);
-  const auto kv_heads = [&](const std::string& family) {
+  const auto kv_heads = [&](const std::string& family, const std::string& more = "") {
     return read_text(R"({"hidden_size": 128, "intermediate_size": 96, "num_hidden_layers": 2,
       "num_attention_heads": 64, "vocab_size": 1000, "max_position_embeddings": 512, "model_type": ")" +
-                     family + "\"}")
+                     family + "\"" + more + "}")
         .num_key_value_heads;
   };
   BOOST_TEST(kv_heads("llama") == 64);
   BOOST_TEST(kv_heads("mistral") == 8);
   BOOST_TEST(kv_heads("qwen2") == 32);
   BOOST_TEST(kv_heads("qwen3") == 32);
+  for (const char* family : {"llama", "mistral", "qwen2", "qwen3"})
+    BOOST_TEST(kv_heads(family, R"(, "num_key_value_heads": null)") == 64, family);
 }
 
 BOOST_AUTO_TEST_CASE(windows_are_of_all_layers_or_none) {

@@ -83,9 +83,10 @@ void add_family_defaults(json& config) {
   const auto absent = [&](const char* key) { return value_of(config, key).is_null(); };
   const json type = value_of(config, "model_type");
   if (absent("rms_norm_eps")) config["rms_norm_eps"] = 1e-6;
-  if (type == "mistral" && absent("num_key_value_heads")) config["num_key_value_heads"] = 8;
+  // If this key is null, it is the number of all heads.
+  if (type == "mistral" && !config.contains("num_key_value_heads")) config["num_key_value_heads"] = 8;
   if (type == "mistral" && !config.contains("sliding_window")) config["sliding_window"] = 4096;
-  if (is_qwen(config) && absent("num_key_value_heads")) config["num_key_value_heads"] = 32;
+  if (is_qwen(config) && !config.contains("num_key_value_heads")) config["num_key_value_heads"] = 32;
   if (type == "qwen3" && !config.contains("head_dim")) config["head_dim"] = 128;
   if (is_qwen(config) && value_of(config, "use_sliding_window") == true) {
     if (!config.contains("sliding_window")) config["sliding_window"] = 4096;
