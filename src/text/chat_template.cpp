@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/text/chat_template.hpp"
 
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 
-#include "io/trimmed.hpp"
 #include "kformer/core/error.hpp"
 
 namespace kformer {
@@ -12,8 +13,22 @@ namespace {
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
-// Templates trim the white space of messages, as Python does.
-using Impl::trimmed;
+/// A text without white space at its ends, as templates trim messages: what str.strip() of Python removes.
+std::string_view trimmed(std::string_view text) {
+  constexpr std::array<std::string_view, 29> spaces{
+      " ",        "\t",       "\n",     "\v",     "\f",     "\r",     "\x1C",   "\x1D",   "\x1E",   "\x1F",
+      "\xC2\x85", "\xC2\xA0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005", "\u2006",
+      "\u2007",   "\u2008",   "\u2009", "\u200A", "\u2028", "\u2029", "\u202F", "\u205F", "\u3000"};
+  const auto begins = [&](std::string_view space) { return text.starts_with(space); };
+  const auto ends = [&](std::string_view space) { return text.ends_with(space); };
+  for (auto space = std::ranges::find_if(spaces, begins); space != spaces.end();
+       space = std::ranges::find_if(spaces, begins))
+    text.remove_prefix(space->size());
+  for (auto space = std::ranges::find_if(spaces, ends); space != spaces.end();
+       space = std::ranges::find_if(spaces, ends))
+    text.remove_suffix(space->size());
+  return text;
+}
 
 /// A zephyr template ends the user's turn by the end of text, too. Others (Tulu 3, OLMo 2, Falcon 3) end only the
 /// assistant's turn by it.
@@ -24,6 +39,13 @@ bool is_zephyr(std::string_view text) {
   const std::string_view turn = text.substr(at + begin.size());
   const std::string_view expression = turn.substr(0, turn.find("}}"));
   return has(expression, "eos_token") && !has(text, "<|end|>");
+}
+
+/// Later templates of Mistral have a space before `[INST]`, none before `[/INST]`, or tokens around the system message.
+bool has_spaces_of_later_mistral(std::string_view text) {
+  constexpr std::array<std::string_view, 5> later{"' [INST]", "\" [INST]", "'[/INST]", "\"[/INST]",
+                                                  "[SYSTEM_PROMPT]"};
+  return std::ranges::any_of(later, [&](std::string_view part) { return has(text, part); });
 }
 
 /// The quotation mark right before a place, with which a literal begins there; or 0.
@@ -222,7 +244,7 @@ void begin_answer(Pieces& pieces, ChatStyle style) {
 
 ChatTemplate ChatTemplate::recognise(std::string_view text) {
   ChatTemplate chat;
-  if (has(text, "<|im_start|>")) {
+  if (has(text, "<|im_start|>") && !has(text, "<|im_sep|>")) {
     chat.style = ChatStyle::chatml;
     chat.default_system = literal_system_message(text);
   } else if (has(text, "<|start_header_id|>")) {
@@ -230,7 +252,7 @@ ChatTemplate ChatTemplate::recognise(std::string_view text) {
     // Llama 3.1 and later add this to every conversation; programs without a clock use this day.
     if (has(text, "Cutting Knowledge Date"))
       chat.default_system = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n";
-  } else if (has(text, "[INST]")) {
+  } else if (has(text, "[INST]") && !has_spaces_of_later_mistral(text)) {
     chat.style = has(text, "<<SYS>>") ? ChatStyle::llama2 : ChatStyle::mistral;
   } else if (is_zephyr(text)) {
     chat.style = ChatStyle::zephyr;

@@ -97,6 +97,22 @@ BOOST_AUTO_TEST_CASE(llama3) {
       "<|start_header_id|>assistant<|end_header_id|>\n\n");
 }
 
+// White space is what Python takes for it.
+BOOST_AUTO_TEST_CASE(messages_are_trimmed_as_templates_do) {
+  const ChatTemplate chat = ChatTemplate::recognise("{{ '<|start_header_id|>' }}");
+  const auto kept = [&](const std::string& message) {
+    const std::string text = apply_chat(chat, Messages{{"user", message}});
+    const std::string begin = "<|start_header_id|>user<|end_header_id|>\n\n";
+    return text.substr(begin.size(), text.find("<|eot_id|>") - begin.size());
+  };
+  for (const std::string space : {" ", "\t", "\v", "\x1C", "\x1F", "\xC2\x85", "\u00A0", "\u1680", "\u2000",
+                                  "\u200A", "\u2028", "\u2029", "\u202F", "\u205F", "\u3000", " \u3000\n"})
+    BOOST_TEST(kept(space + "a" + space + "b" + space) == "a" + space + "b");
+  for (const std::string text : {"\u200B", "\uFEFF", "\x1B", "\u180E", "\u200B "})
+    BOOST_TEST(kept(text + "a") == text + "a");
+  BOOST_TEST(kept(" \u00A0 ").empty());
+}
+
 BOOST_AUTO_TEST_CASE(instructions_in_brackets) {
   const ChatTemplate llama2 = ChatTemplate::recognise("'[INST] ' '<<SYS>>\\n'");
   BOOST_TEST((llama2.style == ChatStyle::llama2));
@@ -237,6 +253,17 @@ BOOST_AUTO_TEST_CASE(a_hostile_template_costs_no_time) {
 
 BOOST_AUTO_TEST_CASE(others_are_refused) {
   for (const char* text : {"", "{{ bos_token }}", "<|user|>\n<|end|> eos_token"})
+    BOOST_CHECK_THROW(ChatTemplate::recognise(text), NotSupported);
+  // Phi-4, which has a token where others have the new line behind a role.
+  BOOST_CHECK_THROW(
+      ChatTemplate::recognise("{{'<|im_start|>user<|im_sep|>' + message['content'] + '<|im_end|>'}}"),
+      NotSupported);
+  // Mistral 7B v0.2 of today, v0.3, and Mistral Small.
+  for (const char* text :
+       {R"({{- " [INST] " + message["content"] + " [/INST]" }})",
+        R"({{- "[INST] " + message["content"] + "[/INST]" }})",
+        "{{ '[SYSTEM_PROMPT]' + system + '[/SYSTEM_PROMPT]' }}{{ '[INST]' + message['content'] + '[/INST]' }}",
+        "{{ '[INST]' + message['content'] + '[/INST]' }}"})
     BOOST_CHECK_THROW(ChatTemplate::recognise(text), NotSupported);
   // Tulu 3, and in part OLMo 2 and Falcon 3: nothing but a new line ends a message of the user.
   BOOST_CHECK_THROW(

@@ -36,11 +36,12 @@ struct ChatTemplate {
   std::string eos = "</s>";             ///< spelling of the end-of-text token; llama2, mistral, zephyr
   std::string bos = "<s>";              ///< spelling of the beginning-of-text token; llama2 only
 
-  /// Recognises a published template: chatml by `<|im_start|>`, llama3 by `<|start_header_id|>`, llama2 by
-  /// `[INST]` and `<<SYS>>`, mistral by `[INST]` alone, zephyr by `<|user|>` with `eos_token` in the same
-  /// expression. A system message that a chatml template contains becomes `default_system`. So do the dates with
-  /// which templates of Llama 3.1 and later begin ("26 Jul 2024", their default without a clock). `eos` and `bos`
-  /// remain what they are: `chat_template_of` takes them from a tokenizer.
+  /// Recognises a published template: chatml by `<|im_start|>` without `<|im_sep|>`, llama3 by
+  /// `<|start_header_id|>`, llama2 by `[INST]` and `<<SYS>>`, mistral by `[INST]` alone, with the spaces of its
+  /// first versions, zephyr by `<|user|>` with `eos_token` in the same expression. A system message that a chatml
+  /// template contains becomes `default_system`. So do the dates with which templates of Llama 3.1 and later begin
+  /// ("26 Jul 2024", their default without a clock). `eos` and `bos` remain what they are: `chat_template_of` takes
+  /// them from a tokenizer.
   /// \param text the template, from `Tokenizer::chat_template`
   /// \throws NotSupported if there is none, or if its style is unknown
   static ChatTemplate recognise(std::string_view text);
