@@ -47,7 +47,7 @@ std::vector<std::string> valid_files() {
       R"({"type":"Metaspace","replacement":"_","prepend_scheme":"first","split":true})";
   spaced.members["normalizer"] =
       R"({"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"_"},{"type":"NFC"}]})";
-  spaced.members["decoder"] = R"({"type":"Metaspace","replacement":"_","prepend_scheme":"first"})";
+  spaced.members["decoder"] = R"({"type":"Metaspace","replacement":"\u2581","prepend_scheme":"first"})";
   spaced.members["post_processor"] =
       R"({"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"a"}},{"Sequence":{"id":"A"}}],)"
       R"("special_tokens":{"a":{"ids":[0]}}})";

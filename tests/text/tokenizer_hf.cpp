@@ -70,6 +70,19 @@ BOOST_AUTO_TEST_CASE(words_that_are_tokens_may_be_left_alone) {
   BOOST_TEST(open_json(json.text())->encode("abc") == Ids{257});
 }
 
+// Else a special token could be spelled out in plain text.
+BOOST_AUTO_TEST_CASE(words_consist_of_the_tokens_of_the_model) {
+  TokenizerJson words = byte_level();
+  words.model_options = R"(,"ignore_merges":true)";
+  words.members["added_tokens"] = R"([{"id":256,"content":"stop","special":true}])";
+  const auto hf = open_json(words.text());
+  BOOST_TEST(hf->encode("stop") == (Ids{'s', 't', 'o', 'p'}));
+  BOOST_TEST(hf->encode_with_special("stop") == Ids{256});
+  TokenizerJson characters = llama2("");
+  characters.members["added_tokens"] = "[{\"id\":11,\"content\":\"\u00E9\",\"special\":true}]";
+  BOOST_TEST(open_json(characters.text())->encode("a\u00E9") == (Ids{8, 3, 4}));
+}
+
 BOOST_AUTO_TEST_CASE(patterns_split_before_merging) {
   // 256: 12, 257: 123, 258: 1234; then the letter of the space with a digit, a newline with one.
   TokenizerJson json = byte_level({"12", "123", "1234", byte_letter(' ') + "1", byte_letter('\n') + "1"});
@@ -158,8 +171,9 @@ BOOST_AUTO_TEST_CASE(a_stream_goes_on_behind_its_prompt) {
 
 // A character that is spelled like the unknown token is not unknown.
 BOOST_AUTO_TEST_CASE(unknown_characters_are_fused_with_each_other_alone) {
-  const TokenizerJson json{{"?", "a"}, "[]", R"(,"unk_token":"?","fuse_unk":true)", {}};
+  const TokenizerJson json{{"?", "a", "xy"}, "[]", R"(,"unk_token":"?","fuse_unk":true)", {}};
   BOOST_TEST(open_json(json.text())->encode("?xya") == (Ids{0, 0, 1}));
+  BOOST_TEST(open_json(json.text())->encode("xyza") == (Ids{0, 1}));  // though xy is a token
 }
 
 BOOST_AUTO_TEST_CASE(special_tokens_are_found_before_the_text_is_normalised) {
@@ -224,6 +238,48 @@ BOOST_AUTO_TEST_CASE(added_tokens_are_found_as_they_are_spelled) {
   BOOST_TEST(hf->encode_with_special("<|new|>") == Ids{300});
   BOOST_TEST(hf->decode(Ids{256, 257, 300, 290, 259}) == "<|x|>yrr");
   BOOST_TEST(hf->piece(290) == "");
+}
+
+// What each chain of decoders makes of tokens, in the library that these files are from.
+BOOST_AUTO_TEST_CASE(decoders_work_in_their_order) {
+  const TokenizerJson vocabulary{{space + space + "a" + space, space, "b", "<0x41>", "<0x20>"},
+                                 "[]",
+                                 "",
+                                 {{"added_tokens", R"([{"id":5,"content":"p)" + space +
+                                                       R"(q","special":false},)"
+                                                       R"({"id":6,"content":" z","special":false}])"}}};
+  const auto decoded = [&](const std::string& steps, const Ids& ids) {
+    TokenizerJson json = vocabulary;
+    json.members["decoder"] = R"({"type":"Sequence","decoders":[)" + steps + "]}";
+    return open_json(json.text())->decode(ids);
+  };
+  const std::string replace = R"({"type":"Replace","pattern":{"String":")" + space + R"("},"content":" "})";
+  const std::string bytes = R"(,{"type":"ByteFallback"})", fuse = R"(,{"type":"Fuse"})";
+  const std::string strip = R"(,{"type":"Strip","content":" ","start":1,"stop":0})";
+  const std::string metaspace =
+      R"({"type":"Metaspace","replacement":")" + space + R"(","prepend_scheme":"first"})";
+  BOOST_TEST(decoded(replace, {0, 3, 5}) == "  a <0x41>p q");
+  BOOST_TEST(decoded(replace + bytes + fuse, {0, 3, 5}) == "  a Ap q");
+  // One space of the text, whatever token it is from.
+  BOOST_TEST(decoded(replace + bytes + fuse + strip, {0, 0}) == " a   a ");
+  BOOST_TEST(decoded(replace + bytes + fuse + strip, {4, 2, 4}) == "b ");
+  BOOST_TEST(decoded(replace + bytes + fuse + strip, {6, 6}) == "z z");
+  BOOST_TEST(decoded(replace + bytes + fuse + strip, {1, 1, 2}) == " b");
+  // All that the first token spells.
+  BOOST_TEST(decoded(metaspace, {0, 0}) == "a  a ");
+  BOOST_TEST(decoded(metaspace, {1, 1, 2, 3}) == " b<0x41>");
+  BOOST_TEST(decoded(metaspace, {6}) == " z");
+}
+
+// As in the library that these files are from: Alphabetic, marks, decimal digits, connectors and joiners.
+BOOST_AUTO_TEST_CASE(single_words_end_where_no_character_of_a_word_follows) {
+  TokenizerJson json = byte_level({"xx"});
+  json.members["added_tokens"] = R"([{"id":256,"content":"xx","special":false,"single_word":true}])";
+  const auto hf = open_json(json.text());
+  const auto ends_it = [&](const std::string& next) { return hf->encode("xx" + next).front() == 256; };
+  for (const char* next : {"\u00B2", "\u200B", "-", " ", "\u2460"}) BOOST_TEST(ends_it(next), next);
+  for (const char* next : {"\u24B6", "\u200D", "\u0300", "\u0663", "_", "\u2167"})
+    BOOST_TEST(!ends_it(next), next);
 }
 
 BOOST_AUTO_TEST_CASE(any_text_comes_back) {

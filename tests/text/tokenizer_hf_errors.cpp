@@ -170,6 +170,47 @@ BOOST_AUTO_TEST_CASE(matches_are_found_wherever_they_begin) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(patterns_that_mean_something_else_to_pcre_are_refused) {
+  const auto pattern = [](const std::string& expression) {
+    return with_member("pre_tokenizer", R"({"type":"Split","pattern":{"Regex":)" + json_text(expression) +
+                                            R"(},"behavior":"Isolated"})");
+  };
+  for (const auto& [expression, part] : {std::pair{R"(\p{N}{1,3}+)", "{1,3}+"},
+                                         {"a{2}?", "{2}?"},
+                                         {"a{2}+", "{2}+"},
+                                         {"a{,3}", "{,3}"},
+                                         {"a(?i)b|c", "(?i)"},
+                                         {"(?m)a.b", "(?m)"},
+                                         {"(?m:a.b)", "(?m:"},
+                                         {"a|(?-i:b)", "(?-i:"}})
+    check_unsupported(pattern(expression),
+                      "it has '" + std::string(part) + "', which has another meaning elsewhere");
+  check_unsupported(pattern(R"(\xC3)"), R"(it has the escape '\x')");
+  for (const char* expression : {R"(\x41\x{e9})", R"(\p{N}{1,3})", R"(\p{L}+)", R"(\p{L}++|[^a]?+b)", "a{1,3}?",
+                                 "a{2}", "a{2,}", "[{,3}+]", R"(\{,3\})", "a{", "(?i)a|b", "a|(?i:b)|(?:c)",
+                                 "(?=a)|(?!b)|(?<=c)|(?<!d)|(?>e)", R"(\x{41}+)"})
+    BOOST_CHECK_NO_THROW(open_json(pattern(expression).text()));
+}
+
+BOOST_AUTO_TEST_CASE(decoders_in_an_order_that_is_not_known_are_refused) {
+  const std::string level = R"({"type":"ByteLevel"})", fuse = R"({"type":"Fuse"})",
+                    bytes = R"({"type":"ByteFallback"})";
+  const std::string strip = R"({"type":"Strip","content":" ","start":1,"stop":0})";
+  const std::string spaces = R"({"type":"Metaspace","replacement":"\u2581"})";
+  const auto chain = [](const std::string& first, const std::string& second, const std::string& third = "") {
+    return with_member("decoder", R"({"type":"Sequence","decoders":[)" + first + "," + second +
+                                      (third.empty() ? "" : "," + third) + "]}");
+  };
+  check_unsupported(with_member("decoder", R"({"type":"Metaspace","replacement":"_"})"), "it is 'Metaspace'");
+  check_unsupported(with_member("decoder", fuse), "it has none of ByteLevel, Metaspace and Replace");
+  check_unsupported(chain(spaces, strip), "it is 'Strip'; supported: ");
+  check_unsupported(chain(spaces, fuse, bytes), "it is behind 'Fuse', where there are no tokens any more");
+  check_unsupported(chain(spaces, spaces), "a step before it spells the tokens already");
+  check_unsupported(chain(bytes, level), "it has more steps than ByteLevel");
+  check_unsupported(chain(level, fuse, strip), "it has more steps than ByteLevel");
+  BOOST_CHECK_NO_THROW(open_json(chain(level, fuse).text()));
+}
+
 BOOST_AUTO_TEST_CASE(components_that_are_not_there_are_named) {
   check_unsupported(with_member("normalizer", R"({"type":"Lowercase"})"),
                     "normalizer is not supported: it is 'Lowercase'");

@@ -106,8 +106,10 @@ Pipeline read_scored(const GgufVocabulary& vocabulary, const std::string& file) 
     merging.encode(text, ids);
   };
   parts.spelling = Spelling::spaces;
-  parts.drops_first_space = vocabulary.add_space_prefix.value_or(true);
-  if (parts.drops_first_space) parts.normal_steps.push_back(prepend_text(" "));
+  if (vocabulary.add_space_prefix.value_or(true)) {
+    parts.dropped_spaces = DroppedSpaces::first;
+    parts.normal_steps.push_back(prepend_text(" "));
+  }
   parts.normal_steps.push_back(replace_text(find_literal(" "), std::string(spelled_space)));
   read_ends(vocabulary, true, parts, file);
   return parts;

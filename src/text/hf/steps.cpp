@@ -5,6 +5,7 @@
 
 #include "text/base/file.hpp"
 #include "text/hf/parts.hpp"
+#include "text/steps/spelled_spaces.hpp"
 
 namespace kformer::Impl::tokenizers {
 namespace {
@@ -101,21 +102,40 @@ bool is_space_pattern(const Node& decoder) {
   return decoder.at("pattern").text_of("String", "") == "\xE2\x96\x81" && decoder.at("content").text() == " ";
 }
 
-void read_decoding_step(const Node& step, Pipeline& parts) {
+/// What the steps of a decoder have done so far.
+struct Decoding {
+  bool spelled = false;  ///< turned spellings into text
+  bool fused = false;    ///< joined the tokens
+};
+
+void read_decoding_step(const Node& step, Decoding& done, Pipeline& parts) {
   const std::string type = type_of(step);
+  const auto spell = [&](Spelling spelling) {
+    if (done.spelled) step.unsupported("a step before it spells the tokens already");
+    done.spelled = true;
+    parts.spelling = spelling;
+  };
+  const bool of_tokens = type == "ByteLevel" || type == "Metaspace" || type == "ByteFallback";
+  if (of_tokens && done.fused) step.unsupported("it is behind 'Fuse', where there are no tokens any more");
   if (type == "ByteLevel") {
-    parts.spelling = Spelling::byte_letters;
-  } else if (type == "Metaspace") {
-    parts.spelling = Spelling::spaces;
-    parts.drops_first_space = read_prepend(step) != PrependSpace::never;
+    spell(Spelling::byte_letters);
+  } else if (type == "Metaspace" && step.text_of("replacement", std::string(spelled_space)) == spelled_space) {
+    spell(Spelling::spaces);
+    if (read_prepend(step) != PrependSpace::never) parts.dropped_spaces = DroppedSpaces::of_first_token;
   } else if (type == "Replace" && is_space_pattern(step)) {
-    parts.spelling = Spelling::spaces;
-  } else if (type == "Strip" && step.at("content").text() == " " && step.at("start").integer() <= 1 &&
-             step.at("stop").integer() == 0) {
-    parts.drops_first_space = step.at("start").integer() == 1;
-  } else if (type != "ByteFallback" && type != "Fuse") {
-    refuse_type(step,
-                "ByteLevel, Metaspace, ByteFallback, Fuse, Replace of ▁ by a space, Strip of a first space");
+    spell(Spelling::spaces);
+  } else if (type == "Strip" && done.fused && step.at("content").text() == " " &&
+             step.at("start").integer() <= 1 && step.at("stop").integer() == 0) {
+    if (step.at("start").integer() == 1) parts.dropped_spaces = DroppedSpaces::first;
+  } else if (type == "ByteFallback") {
+    parts.names_bytes = true;
+  } else if (type == "Fuse") {
+    done.fused = true;
+  } else {
+    refuse_type(
+        step,
+        "ByteLevel, ByteFallback, Fuse, Metaspace with ▁, Replace of ▁ by a space, Strip of a first space "
+        "behind Fuse");
   }
 }
 
@@ -141,8 +161,15 @@ void read_pre_tokenizer(const Node& root, Pipeline& parts) {
 }
 
 void read_decoder(const Node& root, Pipeline& parts) {
-  if (const auto decoder = root.find("decoder"))
-    for_each_component(*decoder, "decoders", [&](const Node& step) { read_decoding_step(step, parts); });
+  const auto decoder = root.find("decoder");
+  if (!decoder) return;
+  Decoding done;
+  parts.names_bytes = false;
+  for_each_component(*decoder, "decoders", [&](const Node& step) { read_decoding_step(step, done, parts); });
+  if (!done.spelled) decoder->unsupported("it has none of ByteLevel, Metaspace and Replace");
+  if (parts.spelling == Spelling::byte_letters &&
+      (parts.names_bytes || parts.dropped_spaces != DroppedSpaces::none))
+    decoder->unsupported("it has more steps than ByteLevel, which leaves nothing to them");
 }
 
 }  // namespace kformer::Impl::tokenizers

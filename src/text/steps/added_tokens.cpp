@@ -26,7 +26,8 @@ bool is_space(std::string_view character) {
 }
 
 bool is_word(std::string_view character) {
-  static const Pattern word(R"([\p{L}\p{M}\p{N}\p{Pc}])", "letters");
+  // `\w` of UTS #18, as the library of these files has it.
+  static const Pattern word(R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}])", "letters");
   return is_whole_match(word, character);
 }
 

@@ -49,6 +49,32 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(text);
 }
 
+/// Where PCRE2 reads the beginning of `rest` otherwise than Oniguruma, which reads the patterns of these files: what is
+/// there; else nothing.
+std::string_view read_otherwise(std::string_view rest) {
+  const auto until = [&](std::string_view letters, std::size_t from) {
+    return std::min(rest.find_first_not_of(letters, from), rest.size());
+  };
+  const auto at = [&](std::size_t i) { return i < rest.size() ? rest[i] : '\0'; };
+  if (rest[0] == '{') {
+    const std::size_t end = until("0123456789,", 1), next = end + 1;
+    if (at(end) != '}' || end == 1) return {};
+    // `{3}?` is none or three, and `{1,3}+` is `{1,3}` again and again.
+    const bool alike =
+        rest[1] != ',' && at(next) != '+' && (at(next) != '?' || rest.substr(0, end).find(',') != rest.npos);
+    return alike ? std::string_view() : rest.substr(0, next + 1);
+  }
+  if (rest.starts_with("(?")) {
+    const std::size_t end = until("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-", 2);
+    const std::string_view options = rest.substr(2, end - 2);
+    const bool set = at(end) == ')' || at(end) == ':';
+    // Options up to the end of a group concern its alternatives in other ways.
+    const bool alike = !set || options.empty() || (options == "i" && at(end) == ':');
+    return alike ? std::string_view() : rest.substr(0, end + 1);
+  }
+  return {};
+}
+
 /// The expression in PCRE2's syntax. Most of the syntax is common; `\s` there is White_Space here, and what
 /// is not known to be the same is refused.
 std::string to_pcre2(std::string_view expression, const std::string& file) {
@@ -61,6 +87,12 @@ std::string to_pcre2(std::string_view expression, const std::string& file) {
     if (c == '[' && in_class)
       unsupported(file, "the pattern " + in_quotes(expression), "it has a class within a class");
     if (c == '[' || c == ']') in_class = c == '[';
+    const bool named = result.ends_with("\\p") || result.ends_with("\\P") || result.ends_with("\\x");
+    const bool all_caseless = i == 0 && expression.starts_with("(?i)");
+    if (!in_class && !named && !all_caseless)
+      if (const std::string_view other = read_otherwise(expression.substr(i)); !other.empty())
+        unsupported(file, "the pattern " + in_quotes(expression),
+                    "it has " + in_quotes(other) + ", which has another meaning elsewhere");
     if (c != '\\' || i + 1 == expression.size()) {
       result += c;
       continue;
@@ -68,11 +100,15 @@ std::string to_pcre2(std::string_view expression, const std::string& file) {
     const char escaped = expression[++i];
     const bool alphanumeric = (escaped >= '0' && escaped <= '9') || (escaped >= 'a' && escaped <= 'z') ||
                               (escaped >= 'A' && escaped <= 'Z');
+    // `\xE9` is a byte in these files.
+    const bool of_byte = escaped == 'x' && i + 1 < expression.size() &&
+                         std::string_view("89abcdefABCDEF").find(expression[i + 1]) != std::string_view::npos;
     if (escaped == 's') {
       result += "\\p{White_Space}";
     } else if (escaped == 'S') {
       result += "\\P{White_Space}";
-    } else if (!alphanumeric || std::string_view("dDpPrntx").find(escaped) != std::string_view::npos) {
+    } else if (!alphanumeric ||
+               (!of_byte && std::string_view("dDpPrntx").find(escaped) != std::string_view::npos)) {
       result += {'\\', escaped};
     } else {
       unsupported(file, "the pattern " + in_quotes(expression),

@@ -16,10 +16,21 @@ std::uint64_t key_of(std::int32_t left, std::int32_t right) {
 
 }  // namespace
 
+Bpe::Bpe(const PieceTable& pieces, Options options)
+    : m_pieces(&pieces), m_own(static_cast<std::size_t>(pieces.size())), m_options(options) {
+  for (std::size_t id = 0; id < m_own.size(); ++id) m_own[id] = pieces.has(static_cast<std::int64_t>(id));
+}
+
+std::optional<std::int32_t> Bpe::find(std::string_view piece) const {
+  const auto id = m_pieces->find(piece);
+  const bool own = id && static_cast<std::size_t>(*id) < m_own.size() && m_own[static_cast<std::size_t>(*id)];
+  return own ? id : std::nullopt;
+}
+
 void Bpe::add_merge(std::string_view left, std::string_view right, EqualMerges equal, const std::string& file) {
   const std::string both = std::string(left) + std::string(right);
   const auto id = [&](std::string_view piece) {
-    if (const auto found = m_pieces->find(piece)) return *found;
+    if (const auto found = find(piece)) return *found;
     refuse(file, "merge " + std::to_string(m_rank) + " of " + in_quotes(left) + " and " + in_quotes(right) +
                      ": " + in_quotes(piece) + " is not a token");
   };
@@ -33,7 +44,7 @@ void Bpe::add_merge(std::string_view left, std::string_view right, EqualMerges e
 }
 
 void Bpe::add_character(std::string_view character, Symbols& symbols) const {
-  if (const auto id = m_pieces->find(character)) {
+  if (const auto id = find(character)) {
     symbols.add(*id, character);
     return;
   }
@@ -41,7 +52,7 @@ void Bpe::add_character(std::string_view character, Symbols& symbols) const {
     std::array<std::int32_t, 4> bytes{};
     std::size_t found = 0;
     for (const char c : character) {
-      const auto id = m_pieces->find(name_of_byte(static_cast<unsigned char>(c)));
+      const auto id = find(name_of_byte(static_cast<unsigned char>(c)));
       if (!id) break;
       bytes[found++] = *id;
     }
@@ -53,8 +64,9 @@ void Bpe::add_character(std::string_view character, Symbols& symbols) const {
   if (!m_options.unknown) return;
   if (m_options.fuse_unknown && !symbols.empty()) {
     Symbol& last = symbols.last();
-    // What is unknown is not in the table, so its text tells it from a token that is spelled like it.
-    const bool unknown = last.id == *m_options.unknown && !m_pieces->find(last.text);
+    // A token that is spelled like the unknown one begins with a character that is known.
+    const bool unknown =
+        last.id == *m_options.unknown && !find(last.text.substr(0, first_character(last.text).bytes));
     if (unknown && last.text.data() + last.text.size() == character.data()) {
       last.text = {last.text.data(), last.text.size() + character.size()};
       return;
@@ -65,7 +77,7 @@ void Bpe::add_character(std::string_view character, Symbols& symbols) const {
 
 void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
   if (m_options.whole_words) {
-    if (const auto id = m_pieces->find(word)) {
+    if (const auto id = find(word)) {
       ids.push_back(*id);
       return;
     }

@@ -26,8 +26,8 @@ class Bpe {
     bool whole_words = false;             ///< a word that is a token is not merged ("ignore_merges")
   };
 
-  /// \param pieces must outlive this
-  Bpe(const PieceTable& pieces, Options options) : m_pieces(&pieces), m_options(options) {}
+  /// \param pieces must outlive this; words consist of the tokens that it has now, not of those that are added later
+  Bpe(const PieceTable& pieces, Options options);
 
   /// Appends to the list of merges.
   /// \throws FileError if left, right or their merge is not a token
@@ -37,9 +37,11 @@ class Bpe {
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const;
 
  private:
+  std::optional<std::int32_t> find(std::string_view piece) const;
   void add_character(std::string_view character, Symbols& symbols) const;
 
   const PieceTable* m_pieces;
+  std::vector<bool> m_own;  // by id: whether words may have it
   Options m_options;
   std::unordered_map<std::uint64_t, Joined> m_merges;  // by both ids
   std::int64_t m_rank = 0;

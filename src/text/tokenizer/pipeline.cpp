@@ -39,10 +39,9 @@ class PipelineTokenizer : public Tokenizer {
 
   std::string token_bytes(std::int32_t id, bool at_start) const override {
     if (!m_parts.pieces->has(id) || is_marked(m_parts.special, id)) return {};
-    const std::string& piece = m_parts.pieces->piece(id);
-    if (is_marked(m_parts.literal, id)) return piece;
-    if (m_parts.spelling == Spelling::byte_letters) return bytes_of_letters(piece).value_or(piece);
-    return bytes_of_spelling(piece, at_start && m_parts.drops_first_space);
+    std::string bytes = text_of(id, at_start);
+    if (at_start && m_parts.dropped_spaces == DroppedSpaces::first && bytes.starts_with(' ')) bytes.erase(0, 1);
+    return bytes;
   }
 
   std::int64_t vocab_size() const override { return m_parts.pieces->size(); }
@@ -52,6 +51,17 @@ class PipelineTokenizer : public Tokenizer {
   }
 
  private:
+  /// \param first whether it is the first token of a text
+  std::string text_of(std::int32_t id, bool first) const {
+    const std::string& piece = m_parts.pieces->piece(id);
+    if (m_parts.spelling == Spelling::byte_letters)
+      return is_marked(m_parts.literal, id) ? piece : bytes_of_letters(piece).value_or(piece);
+    const auto byte = m_parts.names_bytes ? named_byte(piece) : std::nullopt;
+    if (byte) return {static_cast<char>(*byte)};
+    const bool drops = first && m_parts.dropped_spaces == DroppedSpaces::of_first_token;
+    return with_spaces(piece, drops ? "" : " ");
+  }
+
   std::vector<std::int32_t> encode_marked(const MarkedText& marked) const {
     const std::string_view text = marked.text;
     require_encodable(text);

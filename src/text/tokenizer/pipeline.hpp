@@ -18,7 +18,14 @@ namespace kformer::Impl::tokenizers {
 /// How the spelling of a token becomes bytes again.
 enum class Spelling {
   byte_letters,  ///< each byte as its letter
-  spaces         ///< `▁` for a space, `<0x0A>` for a byte
+  spaces         ///< `▁` for a space
+};
+
+/// Which spaces at the beginning of a text are dropped, because one was put there.
+enum class DroppedSpaces {
+  none,
+  first,          ///< one
+  of_first_token  ///< all in the spelling of the first token
 };
 
 /// The parts of a tokenizer that works in steps: added tokens are found, the text between them is normalised,
@@ -33,7 +40,8 @@ struct Pipeline {
   std::vector<SplitStep> split_steps;
   std::function<void(std::string_view word, std::vector<std::int32_t>& ids)> merge;
   Spelling spelling = Spelling::byte_letters;
-  bool drops_first_space = false;  ///< drops the space that was put at the beginning of a text
+  bool names_bytes = true;  ///< with `spaces`: `<0x0A>` is a byte
+  DroppedSpaces dropped_spaces = DroppedSpaces::none;
 
   std::optional<std::int32_t> bos;
   std::vector<std::int32_t> eos;
