@@ -129,6 +129,15 @@ BOOST_AUTO_TEST_CASE(newer_files_have_rope_parameters) {
       read(llama + R"(, "rope_parameters": {"rope_theta": 5e5, "rope_type": "llama3", "factor": 32.0,
     "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192})");
   BOOST_TEST((scaled.rope.scaling == RopeScaling{.rope_type = RopeType::llama3, .factor = 32}));
+  const std::string theta = R"(, "rope_theta": 777, "rope_parameters": {"rope_theta": 5e5})";
+  BOOST_TEST(read(llama + theta).rope.theta == 5e5);
+  BOOST_TEST((read(llama + theta).rope.scaling == RopeScaling{}));
+  // Of both tables the older one counts.
+  const auto both = read(llama + theta + R"(, "rope_scaling": {"rope_type": "llama3", "factor": 32.0,
+    "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192})");
+  BOOST_TEST(both.rope.theta == 777);
+  BOOST_TEST((both.rope.scaling == scaled.rope.scaling));
+  BOOST_TEST(read(llama + theta + R"(, "rope_scaling": {})").rope.theta == 5e5);
   BOOST_TEST(
       fault(llama + R"(, "rope_parameters": {"rope_type": "yarn", "factor": 4})")
           .starts_with("'rope_scaling.rope_type' must be one of \"none\", \"llama3\", got string \"yarn\""));

@@ -64,18 +64,23 @@ auto find_name(const Names& names, const json& value) {
   return text ? std::find(names.begin(), names.end(), *text) : names.end();
 }
 
-/// Moves `rope_parameters` of newer files to the keys of older files: `rope_theta`, `rope_scaling`.
+/// Moves `rope_parameters` of newer files to the keys of older files: `rope_theta`, `rope_scaling`. If a file has both
+/// tables, the older one counts, and what a table has counts more than a key beside it.
 void unfold_rope_parameters(json& config, const ReportFault& report) {
-  const json parameters = value_of(config, "rope_parameters");
+  const json scaling = value_of(config, "rope_scaling");
+  const bool newer = scaling.is_null() || scaling.empty();
+  json parameters = newer ? value_of(config, "rope_parameters") : scaling;
   if (parameters.is_null()) return;
-  if (!parameters.is_object() || is_object_of_objects(parameters)) {
+  if (newer && (!parameters.is_object() || is_object_of_objects(parameters))) {
     report("'rope_parameters' must be one table for all layers, got " + quoted(parameters));
     return;
   }
-  if (value_of(config, "rope_theta").is_null()) config["rope_theta"] = value_of(parameters, "rope_theta");
-  if (value_of(config, "partial_rotary_factor").is_null())
-    config["partial_rotary_factor"] = value_of(parameters, "partial_rotary_factor");
-  if (value_of(config, "rope_scaling").is_null()) config["rope_scaling"] = parameters;
+  if (!parameters.is_object()) return;
+  for (const char* key : {"rope_theta", "partial_rotary_factor"}) {
+    if (const json value = value_of(parameters, key); !value.is_null()) config[key] = value;
+    parameters.erase(key);
+  }
+  config["rope_scaling"] = parameters;
 }
 
 /// Adds the defaults of the families.
