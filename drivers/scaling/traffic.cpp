@@ -137,7 +137,7 @@ void add_gradients(const StepShape& step, CallList& list) {
   for (const std::int64_t elements : step.arrays.elements) all += elements;
   const auto own = static_cast<std::uint64_t>(shards.elements(rank)),
              foreign = static_cast<std::uint64_t>(all) - own;
-  list.add_numbers("counts", CallAxis::replicas, 2);
+  list.add_numbers("counts", CallAxis::replicas, 4);
   list.add_numbers("losses", CallAxis::replicas, step.micro_batches);
   const std::int64_t pieces = shards.pieces_end(rank) - (rank > 0 ? shards.pieces_end(rank - 1) : 0);
   list.add_numbers("norm", CallAxis::replicas, pieces);

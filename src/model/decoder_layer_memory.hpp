@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "kformer/memory/arena.hpp"
 #include "kformer/model/decoder_layer.hpp"
@@ -43,7 +44,7 @@ template <class Exec, Scalar T>
 DecoderLayer<Exec, T>::DecoderLayer(const LlamaConfig& config, LayerShape shape, const LayerOptions& options,
                                     Ledger& ledger, const DecoderLayer* share_with, const DecoderLayer* behind,
                                     std::size_t scratch)
-    : m_config(config), m_shape(shape), m_options(options) {
+    : m_config(config), m_shape(shape), m_seq_len(shape.seq_len), m_options(options) {
   config.check();
   m_config = Impl::slice_of(config, options.tensor);
   Impl::require_not_negative("DecoderLayer", {{"batch", shape.batch}, {"seq_len", shape.seq_len}});
@@ -203,9 +204,43 @@ void DecoderLayer<Exec, T>::use_slot(std::int64_t slot) {
                        ", only 0 to " + std::to_string(m_options.slots - 1) + " (LayerOptions::slots)");
   m_slot = static_cast<std::size_t>(slot);
   m_shared->computed = nullptr;
-  if (keeps_nothing()) return;
-  activation_arena().bind(m_activation_blocks[m_slot]);
+  if (!keeps_nothing()) bind_activations();
+}
+
+// Those of the slot.
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::bind_activations() {
+  activation_arena().bind(activation_block());
   if (!keeps_rotated()) m_rotated = m_qkv;
+}
+
+template <class Exec, Scalar T>
+bool DecoderLayer<Exec, T>::has_room_for(std::int64_t seq_len) {
+  m_guard.require("DecoderLayer", "has_room_for");
+  if (seq_len == m_seq_len) return true;
+  const LayerShape shape = std::exchange(m_shape, {m_shape.batch, seq_len});
+  Matrix normed, product;
+  const bool has_room =
+      activation_arena().bytes() <= activation_block().bytes() &&
+      workspace_arena(m_scratch.extent(0), normed, product).bytes() <= m_shared->workspace.bytes();
+  m_shape = shape;
+  return has_room;
+}
+
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::use_seq_len(std::int64_t seq_len) {
+  m_guard.require("DecoderLayer", "use_seq_len");
+  Impl::require_seq_len("DecoderLayer", seq_len, m_seq_len, m_options);
+  if (!has_room_for(seq_len))
+    throw NotSupported("kformer::DecoderLayer::use_seq_len: there is no room for sequences of " +
+                       std::to_string(seq_len) + " tokens; see has_room_for");
+  m_shape.seq_len = seq_len;
+  m_passes.assign(m_passes.size(), {});
+  m_shared->computed = nullptr;
+  bind_activations();
+  Matrix normed, product;
+  workspace_arena(m_scratch.extent(0), normed, product).bind(m_shared->workspace);
+  use_workspace(normed, product);
 }
 
 // They stay from forward to backward, whatever recomputes.
@@ -224,11 +259,12 @@ void DecoderLayer<Exec, T>::place_gains(Ledger& ledger) {
   m_gain_block = arena.allocate(ledger, MemoryClass::activations, "DecoderLayer::gains");
 }
 
+// `normed` and `product`: what norms and the activation return, unless it is kept.
 template <class Exec, Scalar T>
-void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, std::size_t scratch) {
+Arena<typename Exec::memory_space> DecoderLayer<Exec, T>::workspace_arena(std::size_t scratch, Matrix& normed,
+                                                                          Matrix& product) {
   const std::int64_t rows = m_shape.rows(), hidden = m_config.hidden_size, inner = m_config.intermediate_size;
   Arena<memory_space> arena;
-  Matrix normed, product;
   const auto own = [&] {
     arena.add(normed, state_rows(), hidden);
     if (divides_states()) {
@@ -261,8 +297,19 @@ void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, std::size_t scratch)
     arena.add(m_attention_workspace, attention_workspace_bytes());
   };
   arena.overlap(own, [&] { arena.add(m_scratch, scratch); });
-  Impl::allocate_or_share(arena, ledger, MemoryClass::workspace, "DecoderLayer::workspace",
-                          m_shared->workspace);
+  return arena;
+}
+
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::place_workspace(Ledger& ledger, std::size_t scratch) {
+  Matrix normed, product;
+  Impl::allocate_or_share(workspace_arena(scratch, normed, product), ledger, MemoryClass::workspace,
+                          "DecoderLayer::workspace", m_shared->workspace);
+  use_workspace(normed, product);
+}
+
+template <class Exec, Scalar T>
+void DecoderLayer<Exec, T>::use_workspace(const Matrix& normed, const Matrix& product) {
   if (keeps_pointwise()) return;
   m_normed1 = m_normed2 = normed;
   // In inference the product overwrites the gate.
@@ -373,7 +420,9 @@ typename DecoderLayer<Exec, T>::template Map<count> DecoderLayer<Exec, T>::map(
                first,
                context_ranks() ? context_ranks()->slice() : Impl::ContextSlice{},
                ranks ? static_cast<std::size_t>(ranks->communicator().rank()) * columns : 0,
-               in_bytes(m_dropped, columns)};
+               in_bytes(m_dropped, columns),
+               m_shape.seq_len,
+               m_seq_len};
   Impl::MapMagnitudes<Exec, T> magnitudes{gains.norm, gains.gain, {}, ranks};
   if (trains() && magnitudes.any()) magnitudes.product = in_bytes(m_unscaled, gains.norm.extent(0));
   return {uses_adapters(),           weight,  dweight,    adapter, gradient, xa, dxa, m_product_workspace,

@@ -29,11 +29,12 @@ struct MapDropout {
   ContextSlice slice{};                                   ///< of tokens that ranks divide
   std::size_t first_column = 0;                           ///< of x, among those of all ranks
   BlockMatrix<typename Exec::memory_space, T> dropped{};  ///< (rows, in), workspace
+  std::int64_t rows = 1, tokens = 1;                      ///< of a sequence: those computed, and all
 
   double factor() const { return 1 / (1 - probability); }
   DropoutMask mask(std::size_t part) const {
-    return {probability, draw,        layer, static_cast<Projection>(static_cast<std::size_t>(first) + part),
-            slice,       first_column};
+    return {probability, draw,         layer, static_cast<Projection>(static_cast<std::size_t>(first) + part),
+            slice,       first_column, rows,  tokens};
   }
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <string>
 
 #include "kformer/core/option_checks.hpp"
@@ -86,6 +87,22 @@ inline void check_context(const LlamaConfig& config, LayerShape shape, const Lay
     refuse("a window without a causal mask lies across them; set `causal`, or leave out `context`");
   if (options.context_exchange == ContextExchange::ring && config.sliding_window > 0)
     refuse("a window lies across the parts of a ring; choose ContextExchange::all_gather");
+}
+
+/// For another length of sequences.
+/// \throws NotSupported if the memory is not for it, or ranks divide the tokens
+inline void require_seq_len(const char* module, std::int64_t seq_len, std::int64_t most,
+                            const LayerOptions& options) {
+  const std::string name = std::string("kformer::") + module + "::use_seq_len: ";
+  if (seq_len < std::min<std::int64_t>(1, most) || seq_len > most)
+    throw NotSupported(name + "seq_len must be from 1 to " + std::to_string(most) +
+                       ", that of the constructor, got " + std::to_string(seq_len));
+  const bool divided =
+      divides_tokens(options) || (options.sequence_parallel && options.tensor && options.tensor->size() > 1);
+  if (divided && seq_len != most)
+    throw NotSupported(name +
+                       "ranks divide the tokens (context or sequence_parallel), each of which has arrays for " +
+                       std::to_string(most) + " of a sequence");
 }
 
 /// \throws NotSupported if a weight stays quantised

@@ -260,7 +260,7 @@ void LlamaModel<Exec, T>::loss(const Exec& exec, const Tokens& targets, const To
   Impl::require_arrays("LlamaModel::loss", {{"targets", tensor_ref(targets)}, {"loss", tensor_ref(loss)}},
                        {m_shape.rows()});
   m_vocabulary.loss(exec, {.x = m_hidden, .weight = head(), .targets = targets, .loss = loss},
-                    {.cross_entropy = options, .batch_invariant = m_options.batch_invariant}, m_loss_workspace);
+                    loss_options(options), m_loss_workspace);
 }
 
 template <class Exec, Scalar T>
@@ -319,8 +319,7 @@ typename LlamaModel<Exec, T>::Matrix LlamaModel<Exec, T>::layer_gradients(
                        .loss = loss,
                        .dx = m_dy,
                        .dweight = head_gradient()},
-                      {.cross_entropy = options, .batch_invariant = m_options.batch_invariant},
-                      m_loss_workspace);
+                      loss_options(options), m_loss_workspace);
   }
   {
     Region region("final_norm");

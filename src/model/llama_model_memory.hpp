@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <ranges>
 #include <string>
+#include <utility>
 
 #include "kformer/core/option_checks.hpp"
 #include "kformer/memory/arena.hpp"
 #include "kformer/model/llama_model.hpp"
 #include "kformer/ops/linear_cross_entropy.hpp"
 #include "kformer/ops/rms_norm.hpp"
+#include "model/layer_options.hpp"
 #include "model/llama_model_parts.hpp"
 #include "model/tensor/slices.hpp"
 #include "model/tensor/vocabulary_ranks.hpp"
@@ -32,6 +34,10 @@ LlamaModel<Exec, T>::LlamaModel(const LlamaConfig& config, LayerShape shape, con
     : m_config(config),
       m_part(Impl::checked_part(config, part)),
       m_shape(shape),
+      m_seq_len(shape.seq_len),
+      m_chunk_rows(
+          Impl::LogitChunks(dtype_of<T>, shape.rows(), config.vocab_size, {}, Impl::most_chosen_rows<Exec>)
+              .rows),
       m_options(options),
       m_schedule(schedule) {
   Impl::require_not_negative("LlamaModel", {{"batch", shape.batch}, {"seq_len", shape.seq_len}});
@@ -161,9 +167,15 @@ void LlamaModel<Exec, T>::place_activations(Ledger& ledger) {
   m_passes.resize(static_cast<std::size_t>(trains() ? m_options.slots : 1));
   for (std::size_t slot = 0; slot < m_passes.size(); ++slot)
     m_blocks.push_back(arena.allocate(ledger, MemoryClass::activations, "LlamaModel::activations"));
-  arena.bind(m_blocks.front());
   const auto offloaded = std::ranges::count(m_schedule.kinds, Recompute::offload);
   if (offloaded > 0) m_offloaded = OffloadedStates<Exec>(ledger, offloaded, array_bytes<T>({rows, hidden}));
+  bind_activations();
+}
+
+// Those of the slot.
+template <class Exec, Scalar T>
+void LlamaModel<Exec, T>::bind_activations() {
+  activation_arena().bind(m_blocks[m_slot]);
   if (trains())
     m_chain = CheckpointedChain<Matrix>(m_schedule, m_kept);
   else
@@ -171,15 +183,49 @@ void LlamaModel<Exec, T>::place_activations(Ledger& ledger) {
 }
 
 template <class Exec, Scalar T>
-void LlamaModel<Exec, T>::place_workspace(Ledger& ledger) {
+Arena<typename Exec::memory_space> LlamaModel<Exec, T>::workspace_arena() {
   const std::int64_t rows = state_rows(), hidden = m_config.hidden_size;
-  m_loss_workspace = m_layers.front().scratch();
-  if (!trains()) return;
   Arena<memory_space> arena;
+  if (!trains()) return arena;
   arena.add(m_norm_workspace, has_head() ? rms_norm_backward_workspace_bytes<T>(Exec(), rows, hidden) : 0);
   arena.add(m_dx, rows, hidden);
   arena.add(m_dy, rows, hidden);
-  m_workspace_block = arena.allocate(ledger, MemoryClass::workspace, "LlamaModel::workspace");
+  return arena;
+}
+
+template <class Exec, Scalar T>
+void LlamaModel<Exec, T>::place_workspace(Ledger& ledger) {
+  m_loss_workspace = m_layers.front().scratch();
+  if (trains())
+    m_workspace_block = workspace_arena().allocate(ledger, MemoryClass::workspace, "LlamaModel::workspace");
+}
+
+template <class Exec, Scalar T>
+bool LlamaModel<Exec, T>::has_room_for(std::int64_t seq_len) {
+  m_guard.require("LlamaModel", "has_room_for");
+  if (seq_len == m_seq_len) return true;
+  const LayerShape shape = std::exchange(m_shape, {m_shape.batch, seq_len});
+  const bool has_room = activation_arena().bytes() <= m_blocks[m_slot].bytes() &&
+                        workspace_arena().bytes() <= m_workspace_block.bytes();
+  m_shape = shape;
+  return has_room && std::ranges::all_of(m_layers, [&](auto& layer) { return layer.has_room_for(seq_len); });
+}
+
+template <class Exec, Scalar T>
+void LlamaModel<Exec, T>::use_seq_len(std::int64_t seq_len) {
+  m_guard.require("LlamaModel", "use_seq_len");
+  Impl::require_seq_len("LlamaModel", seq_len, m_seq_len, m_options);
+  if (seq_len == m_shape.seq_len) return;
+  if (!has_room_for(seq_len))
+    throw NotSupported("kformer::LlamaModel::use_seq_len: there is no room for sequences of " +
+                       std::to_string(seq_len) + " tokens; see has_room_for");
+  for (auto& layer : m_layers) layer.use_seq_len(seq_len);
+  m_shape.seq_len = seq_len;
+  m_passes.assign(m_passes.size(), {});
+  m_offloaded.use_bytes(array_bytes<T>({state_rows(), m_config.hidden_size}));
+  bind_activations();
+  workspace_arena().bind(m_workspace_block);
+  m_loss_workspace = m_layers.front().scratch();
 }
 
 }  // namespace kformer

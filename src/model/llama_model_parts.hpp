@@ -35,8 +35,7 @@ void LlamaModel<Exec, T>::use_slot(std::int64_t slot) {
                        ", only 0 to " + std::to_string(m_passes.size() - 1) + " (LayerOptions::slots)");
   if (static_cast<std::size_t>(slot) == m_slot) return;
   m_slot = static_cast<std::size_t>(slot);
-  activation_arena().bind(m_blocks[m_slot]);
-  m_chain = CheckpointedChain<Matrix>(m_schedule, m_kept);
+  bind_activations();
   for (auto& layer : m_layers) layer.use_slot(slot);
 }
 

@@ -129,9 +129,10 @@ void DataParallel<Exec>::place_sums(Ledger& ledger) {
 
 template <class Exec>
 const StepShare& DataParallel<Exec>::begin_step(const Exec& exec, std::int64_t sequences, std::int64_t tokens,
-                                                std::int64_t batch) {
+                                                std::int64_t batch, const ComputedTokens& computed) {
   const int size = ranks().size(), rank = ranks().rank();
-  const std::array own{static_cast<double>(sequences), static_cast<double>(tokens)};
+  const std::array own{static_cast<double>(sequences), static_cast<double>(tokens),
+                       static_cast<double>(computed.tokens), static_cast<double>(computed.pairs)};
   const std::vector<double> counts = m_collectives.gather_values(exec, own, "counts");
   m_share = {};
   m_done = 0;
@@ -139,8 +140,12 @@ const StepShare& DataParallel<Exec>::begin_step(const Exec& exec, std::int64_t s
   m_leaves.assign(m_groups.size(), 0);
   std::vector<std::int64_t> of_ranks;  // once for those that divide tokens
   for (int r = 0; r < size; ++r) {
-    const std::size_t at = 2 * static_cast<std::size_t>(r);
-    if (r % m_options.context == 0) of_ranks.push_back(static_cast<std::int64_t>(counts[at]));
+    const std::size_t at = own.size() * static_cast<std::size_t>(r);
+    if (r % m_options.context == 0) {
+      of_ranks.push_back(static_cast<std::int64_t>(counts[at]));
+      m_share.computed.tokens += static_cast<std::int64_t>(counts[at + 2]);
+      m_share.computed.pairs += static_cast<std::int64_t>(counts[at + 3]);
+    }
     m_share.tokens += static_cast<std::int64_t>(counts[at + 1]);
     m_share.batches.push_back((static_cast<std::int64_t>(counts[at]) + batch - 1) / batch);
   }

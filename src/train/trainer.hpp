@@ -51,6 +51,7 @@ Trainer<Exec, T>::Trainer(const LlamaConfig& config, const TrainerOptions& optio
     : m_options(options),
       m_ledger(ledger.shared_from_this()),
       m_shape(Impl::checked_shape(options)),
+      m_length(m_shape.seq_len),
       m_pipeline(make_pipeline(config, options, Impl::state_rows(m_shape, options.layer), ledger)),
       m_models(make_models(config, options, m_shape, m_pipeline.get(), ledger)),
       m_parallel(make_parallel(ledger)),
@@ -92,21 +93,29 @@ void Trainer<Exec, T>::prepare(const Exec& exec) {
 
 template <class Exec, Scalar T>
 void Trainer<Exec, T>::launch(const Exec& exec, Pass pass) {
-  model().forward(exec, m_batch.ids, m_packed);
+  const auto ids = of_tokens(m_batch.ids), targets = of_tokens(m_batch.targets);
+  const auto loss = of_tokens(m_batch.loss);
+  model().forward(exec, ids, m_packed);
   if (pass == Pass::forward)
-    model().loss(exec, m_batch.targets, m_batch.loss, m_options.loss);
+    model().loss(exec, targets, loss, m_options.loss);
   else
-    model().backward(exec, m_batch.ids, m_batch.targets, m_dloss, m_batch.loss, m_options.loss);
+    model().backward(exec, ids, targets, of_tokens(m_dloss), loss, m_options.loss);
 }
 
-// `f(first, part)`: the number of the first sequence in the step, and the sequences.
+// `f(first, part)`: the number of the first sequence in the step, and the sequences, while the model has their length.
 template <class Exec, Scalar T>
 template <class F>
-void Trainer<Exec, T>::for_micro_batches(std::span<const TokenSequence> sequences, F f) const {
+void Trainer<Exec, T>::for_micro_batches(std::span<const TokenSequence> sequences, F f) {
+  struct Whole {
+    Trainer& trainer;
+    ~Whole() { trainer.use_length(trainer.m_shape.seq_len); }
+  } const whole_at_the_end{*this};
   const auto batch = static_cast<std::size_t>(m_options.shape.batch);
   auto first = static_cast<std::size_t>(m_first);
   for (std::size_t own = 0; own < sequences.size(); own += batch) {
-    f(first, sequences.subspan(own, std::min(batch, sequences.size() - own)));
+    const auto part = sequences.subspan(own, std::min(batch, sequences.size() - own));
+    use_length(length_of(part));
+    f(first, part);
     first += static_cast<std::size_t>(m_stride);
   }
 }
@@ -126,7 +135,7 @@ template <class Exec, Scalar T>
 void Trainer<Exec, T>::compute_losses(const Exec& exec, std::span<const TokenSequence> part, Pass pass) {
   upload(exec, part);
   launch(exec, pass);
-  transfer(exec, *m_ledger, m_host.loss, m_batch.loss);
+  transfer(exec, *m_ledger, of_tokens(m_host.loss), of_tokens(m_batch.loss));
   exec.fence("kformer::Trainer: losses of a micro-batch");
 }
 
@@ -134,7 +143,7 @@ void Trainer<Exec, T>::compute_losses(const Exec& exec, std::span<const TokenSeq
 template <class Exec, Scalar T>
 double Trainer<Exec, T>::sum_of_host_losses(std::size_t sequences) const {
   double sum = 0;
-  for (std::size_t i = 0; i < sequences * static_cast<std::size_t>(m_shape.seq_len); ++i)
+  for (std::size_t i = 0; i < sequences * static_cast<std::size_t>(m_length); ++i)
     sum += static_cast<double>(m_host.loss(i));
   return sum;
 }
@@ -161,23 +170,26 @@ StepReport Trainer<Exec, T>::begin_step(const Exec& exec, std::span<const TokenS
                     .loss = std::numeric_limits<double>::quiet_NaN(),
                     .learning_rate = m_options.schedule.at(m_steps),
                     .loss_scale = m_optimizer.scaler().scale(),
-                    .tokens = checked_targets("step", sequences)};
-  if (m_models.front().context_ranks()) report.tokens = count_targets(sequences, own_tokens());
+                    .tokens = checked_targets("step", sequences),
+                    .computed = computed_of(sequences)};
+  if (m_models.front().context_ranks()) report.tokens = count_targets(sequences, own_tokens(m_length));
   const bool adds_up = m_options.layer.accumulate || Impl::adds_up(m_options.parallel);
   if (!adds_up && std::ssize(sequences) > m_options.shape.batch)
     throw NotSupported("kformer::Trainer::step: got " + std::to_string(sequences.size()) +
                        " sequences for a micro-batch of " + std::to_string(m_options.shape.batch) +
                        " (shape.batch), but backward overwrites the gradients; set layer.accumulate");
   if (m_parallel) {
-    const StepShare& share =
-        m_parallel->begin_step(exec, std::ssize(sequences), report.tokens, m_options.shape.batch);
+    const StepShare& share = m_parallel->begin_step(exec, std::ssize(sequences), report.tokens,
+                                                    m_options.shape.batch, report.computed);
     m_first = share.first;
     m_stride = share.stride;
     report.tokens = share.tokens;
+    report.computed = share.computed;
   }
   if (report.tokens == 0) {
     ++m_steps;
     report.skipped = true;
+    report.computed = {};
     return report;
   }
   for (Model& part : m_models) part.zero_gradients(exec);

@@ -16,7 +16,7 @@ void Trainer<Exec, T>::append_log_probabilities(std::span<const TokenSequence> p
                                                 LogProbabilities& logp) const {
   std::size_t i = 0;
   for (const TokenSequence& s : part) {
-    for (const std::int32_t target : s.targets) {
+    for (const std::int32_t target : std::span(s.targets).first(static_cast<std::size_t>(m_length))) {
       if (target != m_options.loss.ignore_index) logp.values.push_back(-static_cast<double>(m_host.loss(i)));
       ++i;
     }
@@ -31,13 +31,15 @@ void Trainer<Exec, T>::learn(const Exec& exec, std::span<const TokenSequence> pa
                              const std::vector<double>& dlogp, double scale) {
   std::size_t i = 0, target_with_loss = 0;
   for (const TokenSequence& s : part)
-    for (const std::int32_t target : s.targets) {
+    for (const std::int32_t target : std::span(s.targets).first(static_cast<std::size_t>(m_length))) {
       if (target != m_options.loss.ignore_index)
         m_host.loss(i) = static_cast<C>(-scale * dlogp[target_with_loss++]);
       ++i;
     }
-  transfer(exec, *m_ledger, m_dloss, m_host.loss);
-  model().backward(exec, m_batch.ids, m_batch.targets, m_dloss, m_batch.loss, m_options.loss);
+  const auto dloss = of_tokens(m_dloss);
+  transfer(exec, *m_ledger, dloss, of_tokens(m_host.loss));
+  model().backward(exec, of_tokens(m_batch.ids), of_tokens(m_batch.targets), dloss, of_tokens(m_batch.loss),
+                   m_options.loss);
 }
 
 template <class Exec, Scalar T>

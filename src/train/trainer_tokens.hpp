@@ -9,6 +9,8 @@
 
 #include "kformer/parallel/tree_order.hpp"
 #include "kformer/train/trainer.hpp"
+#include "model/layer_options.hpp"
+#include "model/tensor/slices.hpp"
 
 /// \file
 /// Definitions of Trainer's members that work with tokens: which of them a rank has, and how they become operands.
@@ -26,11 +28,45 @@ inline double sum_of(std::span<const double> values) {
 
 }  // namespace Impl
 
-// Where the tokens of this rank are in a sequence.
+// How many tokens of its sequences a micro-batch computes: up to the last target with a loss.
 template <class Exec, Scalar T>
-std::vector<TokenRange> Trainer<Exec, T>::own_tokens() const {
+std::int64_t Trainer<Exec, T>::length_of(std::span<const TokenSequence> part) {
+  const LayerOptions& layer = m_options.layer;
+  const bool whole =
+      layer.packed || !layer.causal || m_pipeline || Impl::divides_tokens(layer) || Impl::divides_states(layer);
+  std::int64_t length = whole ? m_shape.seq_len : 0;
+  for (const TokenSequence& s : part)
+    for (std::int64_t t = std::ssize(s.targets); t > length; --t)
+      if (s.targets[static_cast<std::size_t>(t - 1)] != m_options.loss.ignore_index) length = t;
+  length = std::min(m_shape.seq_len, std::max<std::int64_t>(1, (length + 7) / 8) * 8);
+  return m_models.front().has_room_for(length) ? length : m_shape.seq_len;
+}
+
+// In a step.
+template <class Exec, Scalar T>
+ComputedTokens Trainer<Exec, T>::computed_of(std::span<const TokenSequence> sequences) {
+  const bool divided = m_models.front().context_ranks() != nullptr;
+  ComputedTokens computed;
+  while (!sequences.empty()) {
+    const auto part =
+        sequences.first(std::min(static_cast<std::size_t>(m_options.shape.batch), sequences.size()));
+    computed.add(std::ssize(part), divided ? m_options.shape.seq_len : length_of(part));
+    sequences = sequences.subspan(part.size());
+  }
+  return computed;
+}
+
+template <class Exec, Scalar T>
+void Trainer<Exec, T>::use_length(std::int64_t length) {
+  for (Model& model : m_models) model.use_seq_len(length);
+  m_length = length;
+}
+
+// Where the tokens of this rank are in a sequence, of which so many are computed.
+template <class Exec, Scalar T>
+std::vector<TokenRange> Trainer<Exec, T>::own_tokens(std::int64_t length) const {
   auto* const context = m_models.front().context_ranks();
-  if (!context) return {{0, m_options.shape.seq_len}};
+  if (!context) return {{0, length}};
   const Impl::ContextSlice& slice = context->slice();
   return {{slice.first(0), slice.chunk}, {slice.first(1), slice.chunk}};
 }
@@ -92,17 +128,18 @@ void Trainer<Exec, T>::check_starts(const std::string& sequence,
 // The only place where tokens become operands of the model.
 template <class Exec, Scalar T>
 void Trainer<Exec, T>::upload(const Exec& exec, std::span<const TokenSequence> sequences) {
-  std::int32_t *ids = m_host.ids.data(), *targets = m_host.targets.data();
-  const std::vector<TokenRange> own = own_tokens();
+  const auto host_ids = of_tokens(m_host.ids), host_targets = of_tokens(m_host.targets);
+  std::int32_t *ids = host_ids.data(), *targets = host_targets.data();
+  const std::vector<TokenRange> own = own_tokens(m_length);
   for (const TokenSequence& s : sequences)
     for (const auto& [begin, size] : own) {
       ids = std::copy_n(s.ids.begin() + begin, size, ids);
       targets = std::copy_n(s.targets.begin() + begin, size, targets);
     }
-  std::fill(ids, m_host.ids.data() + m_host.ids.size(), 0);
-  std::fill(targets, m_host.targets.data() + m_host.targets.size(), m_options.loss.ignore_index);
-  transfer(exec, *m_ledger, m_batch.ids, m_host.ids);
-  transfer(exec, *m_ledger, m_batch.targets, m_host.targets);
+  std::fill(ids, host_ids.data() + host_ids.size(), 0);
+  std::fill(targets, host_targets.data() + host_targets.size(), m_options.loss.ignore_index);
+  transfer(exec, *m_ledger, of_tokens(m_batch.ids), host_ids);
+  transfer(exec, *m_ledger, of_tokens(m_batch.targets), host_targets);
   if (m_options.layer.packed) upload_documents(exec, sequences);
 }
 
@@ -110,7 +147,7 @@ void Trainer<Exec, T>::upload(const Exec& exec, std::span<const TokenSequence> s
 template <class Exec, Scalar T>
 void Trainer<Exec, T>::upload_documents(const Exec& exec, std::span<const TokenSequence> sequences) {
   const auto [batch, seq] = m_options.shape;
-  const std::vector<TokenRange> own = own_tokens();
+  const std::vector<TokenRange> own = own_tokens(m_length);
   std::vector<std::int32_t> positions(static_cast<std::size_t>(seq));
   std::int32_t* to = m_host.positions.data();
   std::size_t documents = 0;

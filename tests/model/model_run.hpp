@@ -20,12 +20,12 @@ class ModelUnderTest {
       : ModelUnderTest(inputs, mode, algorithm,
                        RecomputeSchedule::uniform(Recompute::pointwise, inputs.config.num_hidden_layers)) {}
 
-  /// `lengths`: of the documents that fill the rows, if they are packed.
+  /// `lengths`: of the documents that fill the rows, if they are packed. `room`: how much longer sequences might be.
   ModelUnderTest(const ModelInputs& inputs, LayerMode mode, AttentionAlgorithm algorithm,
                  const RecomputeSchedule& schedule, const std::vector<std::int64_t>& lengths = {},
-                 bool accumulate = true)
+                 bool accumulate = true, std::int64_t room = 0)
       : m_ledger(Ledger::create()),
-        m_model(inputs.config, inputs.shape,
+        m_model(inputs.config, {inputs.shape.batch, inputs.shape.seq_len + room},
                 {.attention = algorithm, .mode = mode, .packed = !lengths.empty(), .accumulate = accumulate},
                 *m_ledger, schedule) {
     const std::int64_t rows = inputs.shape.rows();
@@ -38,6 +38,7 @@ class ModelUnderTest {
     m_dloss.fill([&](std::size_t) { return C(1) / static_cast<C>(rows); });
     for (const Parameter& p : m_model.parameters()) write_parameter<T>(p.weight, inputs.weights.at(p.name));
     m_model.prepare(Exec());
+    m_model.use_seq_len(inputs.shape.seq_len);
     fence();
   }
 

@@ -33,9 +33,12 @@ struct Outcome {
   Bits weights;
 };
 
-// Sequences of a step, with a micro-batch at the end that is not full.
-std::vector<TokenSequence> sequences_of(std::int64_t step, std::int64_t micro_batches) {
-  return random_sequences(micro_batches * batch - 1, seq_len, 100 + static_cast<unsigned>(step));
+// Sequences of a step, with a micro-batch at the end that is not full. Of more than `seq_len` tokens they have few targets.
+std::vector<TokenSequence> sequences_of(std::int64_t step, std::int64_t micro_batches, std::int64_t longest) {
+  auto all = random_sequences(micro_batches * batch - 1, longest, 100 + static_cast<unsigned>(step));
+  for (std::size_t i = 0; longest > seq_len && i < all.size(); ++i)
+    std::ranges::fill(std::span(all[i].targets).subspan(4 + 7 * (i % 5)), -100);
+  return all;
 }
 
 template <class T>
@@ -54,7 +57,7 @@ Outcome train(const TrainerOptions& options, std::int64_t micro_batches) {
   const int rank = ranks ? ranks->rank() : 0;
   Outcome outcome;
   for (std::int64_t step = 0; step < steps; ++step) {
-    const auto all = sequences_of(step, micro_batches);
+    const auto all = sequences_of(step, micro_batches, options.shape.seq_len);
     const auto at = [&](std::int64_t leaf) {
       return all.begin() + std::min<std::ptrdiff_t>(std::ssize(all), leaf * batch);
     };
@@ -90,6 +93,7 @@ std::vector<TrainerOptions> kinds_of_training() {
   for (auto& target : lora.targets) target = {.rank = 3, .alpha = 6};
   lora.dropout = 0.25;
   all.back().dropout_seed = 7;
+  all.emplace_back(some_trainer_options(batch)).shape.seq_len = 40;
   return all;
 }
 
@@ -100,6 +104,7 @@ void check_same(const Outcome& a, const Outcome& b, const std::string& what) {
     BOOST_TEST(x.loss == y.loss, what << ", loss of step " << i << ": " << x.loss << ", " << y.loss);
     BOOST_TEST(x.gradient_norm == y.gradient_norm, what << ", norm of step " << i);
     BOOST_TEST(x.tokens == y.tokens, what);
+    BOOST_TEST((x.computed == y.computed), what);
     BOOST_TEST(x.loss_scale == y.loss_scale, what);
     BOOST_TEST(x.skipped == y.skipped, what);
   }

@@ -44,6 +44,12 @@ class OffloadedStates {
         m_block(ledger.allocate<host_space>(MemoryClass::activations, "OffloadedStates",
                                             static_cast<std::size_t>(count) * bytes)) {}
 
+  /// States have so many bytes from now on, at most as many as those of the constructor. Forgets all that were saved.
+  void use_bytes(std::size_t bytes) {
+    m_bytes = bytes;
+    m_holds = {-1, -1};
+  }
+
   /// Launches the copy of state `n` to host memory. Work launched on `exec` afterwards may overwrite the other
   /// array, whose copy is complete by then, and read this one.
   /// \param exec  the instance that computes the states

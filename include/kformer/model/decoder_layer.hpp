@@ -222,6 +222,17 @@ class DecoderLayer {
   /// \throws NotSupported if there is no such slot
   void use_slot(std::int64_t slot);
 
+  /// Whether the memory has room for sequences of another length. Arrays need less for shorter ones, but workspaces of some
+  /// kernels need more for some that are little shorter.
+  /// \param seq_len from 1 to that of the constructor
+  bool has_room_for(std::int64_t seq_len);
+
+  /// Takes sequences of another length from now on, in the memory of the constructor: operands have batch · seq_len rows of
+  /// this length. Forgets what `forward` saved, in all slots.
+  /// \param seq_len from 1 to that of the constructor; see `has_room_for`
+  /// \throws NotSupported if there is no room, or if ranks divide the tokens
+  void use_seq_len(std::int64_t seq_len);
+
  private:
   // A decoder may borrow the weights.
   friend class LlamaDecoder<Exec, T>;
@@ -248,7 +259,13 @@ class DecoderLayer {
   void place_tables(Ledger& ledger);
   Arena<memory_space> activation_arena();
   void place_activations(Ledger& ledger);
+  Arena<memory_space> workspace_arena(std::size_t scratch, Matrix& normed, Matrix& product);
   void place_workspace(Ledger& ledger, std::size_t scratch);
+  const MemoryBlock<memory_space>& activation_block() const {
+    return keeps_nothing() ? m_shared->activations : m_activation_blocks[m_slot];
+  }
+  void bind_activations();
+  void use_workspace(const Matrix& normed, const Matrix& product);
   std::size_t product_workspace_bytes() const;
   void place_gains(Ledger& ledger);
   std::size_t norm_workspace_bytes() const;
@@ -338,7 +355,8 @@ class DecoderLayer {
   };
 
   LlamaConfig m_config;
-  LayerShape m_shape;
+  LayerShape m_shape;      // of the sequences that it works on
+  std::int64_t m_seq_len;  // of the constructor
   LayerOptions m_options;
   Impl::MoveGuard m_guard;
   std::vector<Pass> m_passes;  // by slot

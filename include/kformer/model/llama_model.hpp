@@ -12,7 +12,7 @@
 #include "kformer/memory/offloaded_states.hpp"
 #include "kformer/model/decoder_layer.hpp"
 #include "kformer/model/impl/vocabulary_ranks.hpp"
-#include "kformer/ops/cross_entropy.hpp"
+#include "kformer/ops/linear_cross_entropy.hpp"
 
 /// \file
 /// The language model of the Llama family on whole sequences, forward and backward: training, and the oracle of
@@ -301,6 +301,15 @@ class LlamaModel {
   /// \throws NotSupported if there is no such slot
   void use_slot(std::int64_t slot);
 
+  /// As `DecoderLayer::has_room_for`, of all layers and of the model.
+  bool has_room_for(std::int64_t seq_len);
+
+  /// Takes sequences of another length from now on, in the memory of the constructor: operands have batch · seq_len rows of
+  /// this length. Forgets what was saved, in all slots. Without effect if the length is what it was.
+  /// \param seq_len from 1 to that of the constructor; see `has_room_for`
+  /// \throws NotSupported if there is no room, or if ranks divide the tokens
+  void use_seq_len(std::int64_t seq_len);
+
   /// The layers that this model has.
   const ModelPart& part() const { return m_part; }
   /// Whether it has the embedding.
@@ -347,11 +356,16 @@ class LlamaModel {
   // Tokens of states, which ranks may divide.
   std::int64_t state_rows() const;
   Arena<memory_space> activation_arena();
+  void bind_activations();
   void place_activations(Ledger& ledger);
   std::string layer_prefix(std::size_t l) const {
     return "model.layers." + std::to_string(m_part.begin + static_cast<std::int64_t>(l)) + ".";
   }
+  Arena<memory_space> workspace_arena();
   void place_workspace(Ledger& ledger);
+  LinearCrossEntropyOptions loss_options(const CrossEntropyOptions& options) const {
+    return {.cross_entropy = options, .chunk_rows = m_chunk_rows, .batch_invariant = m_options.batch_invariant};
+  }
   void clear_gradients_of_ends(const Exec& exec);
   void begin_gradients_of_ends(const Exec& exec);
   void gradients_are_ready(const Exec& exec, std::size_t group) const;
@@ -395,7 +409,9 @@ class LlamaModel {
 
   LlamaConfig m_config;
   ModelPart m_part;
-  LayerShape m_shape;
+  LayerShape m_shape;         // of the sequences that it works on
+  std::int64_t m_seq_len;     // of the constructor
+  std::int64_t m_chunk_rows;  // whose logits exist at once, at most
   LayerOptions m_options;
   Impl::MoveGuard m_guard;
   std::shared_ptr<const int> m_memory = std::make_shared<const int>();  // goes where the arrays go

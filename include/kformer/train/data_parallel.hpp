@@ -15,6 +15,7 @@
 #include "kformer/parallel/collectives.hpp"
 #include "kformer/parallel/gradient_tree.hpp"
 #include "kformer/parallel/pipeline_schedule.hpp"
+#include "kformer/train/token_sequence.hpp"
 
 /// \file
 /// Ranks that share the sequences of a step of training.
@@ -74,6 +75,7 @@ struct StepShare {
   std::int64_t first = 0;   ///< the first sequence of this rank in the step
   std::int64_t stride = 0;  ///< from the first sequence of a micro-batch to that of this rank's next one
   std::int64_t tokens = 0;  ///< targets with a loss, of all ranks
+  ComputedTokens computed;  ///< of all ranks
   std::vector<std::int64_t> batches;  ///< micro-batches of each rank
 };
 
@@ -137,10 +139,11 @@ class DataParallel {
   /// \param sequences of this rank
   /// \param tokens    its targets with a loss
   /// \param batch     sequences of a micro-batch
+  /// \param computed  what of its sequences goes through the layers
   /// \throws NotSupported if a micro-batch before the last of the step is cut short, the micro-batches are not dealt as
   ///                      `ZeroStage::gradients` wants, or with `fixed_order` the order would depend on the ranks
-  const StepShare& begin_step(const Exec& exec, std::int64_t sequences, std::int64_t tokens,
-                              std::int64_t batch);
+  const StepShare& begin_step(const Exec& exec, std::int64_t sequences, std::int64_t tokens, std::int64_t batch,
+                              const ComputedTokens& computed);
 
   /// Call it in the backward of each micro-batch when the gradients of a group are complete.
   /// \param exec  the instance

@@ -51,6 +51,7 @@ struct StepReport {
   double gradient_norm = 0;  ///< of the mean loss, before clipping; not finite if a gradient is not
   double loss_scale = 1;     ///< that the gradients were computed with
   std::int64_t tokens = 0;   ///< targets with a loss
+  ComputedTokens computed;   ///< what went through the layers
   bool skipped = false;  ///< whether the weights are as before: gradients that are not finite, a loss spike, or
                          ///< no target with a loss
 };
@@ -90,6 +91,11 @@ class PipelineRanks;
 ///
 /// Loss and gradient of a step are the mean over all its targets with a loss, however the step is cut into
 /// micro-batches. The same steps give the same bits, and so do steps that continue from a restored state.
+///
+/// `shape.seq_len` is what there is memory for. A micro-batch computes each of its sequences up to the last target with a
+/// loss that any of them has, rounded up to a multiple of 8: behind a causal mask the tokens that follow change no loss, and
+/// have no gradient. Only `forward` computes all, and so does every step of packed sequences, without a causal mask, where
+/// ranks divide the tokens (`LayerOptions::context`, `LayerOptions::sequence_parallel`), and in a pipeline.
 ///
 /// With `TrainerOptions::parallel` each rank has a trainer, and the sequences of a step are cut into blocks in order, one
 /// for each rank; with `ZeroStage::gradients` ranks take the micro-batches in turns (`LeafShares`). All ranks call `step`
@@ -235,7 +241,15 @@ class Trainer {
   void place(Ledger& ledger, MemoryClass memory_class, const char* label, Arena<Space>& arena,
              Batch<Space>& batch);
   std::int64_t checked_targets(const char* function, std::span<const TokenSequence> sequences) const;
-  std::vector<TokenRange> own_tokens() const;
+  std::int64_t length_of(std::span<const TokenSequence> part);
+  ComputedTokens computed_of(std::span<const TokenSequence> sequences);
+  void use_length(std::int64_t length);
+  std::vector<TokenRange> own_tokens(std::int64_t length) const;
+  // The numbers of the tokens that a micro-batch computes.
+  template <class V>
+  V of_tokens(const V& all) const {
+    return Kokkos::subview(all, std::pair(std::size_t(0), static_cast<std::size_t>(m_shape.batch * m_length)));
+  }
   std::int64_t count_targets(std::span<const TokenSequence> sequences,
                              std::span<const TokenRange> tokens) const;
   double sum_over_context(const Exec& exec, double own) const;
@@ -244,7 +258,7 @@ class Trainer {
   void watch_gradients();
   void finish_step(const Exec& exec, StepReport& report, std::span<const double> losses, double count);
   template <class F>
-  void for_micro_batches(std::span<const TokenSequence> sequences, F f) const;
+  void for_micro_batches(std::span<const TokenSequence> sequences, F f);
   std::shared_ptr<void> dropout(std::size_t first);
   void compute_losses(const Exec& exec, std::span<const TokenSequence> part, Pass pass);
   void append_log_probabilities(std::span<const TokenSequence> part, LogProbabilities& logp) const;
@@ -273,6 +287,7 @@ class Trainer {
   TrainerOptions m_options;
   std::shared_ptr<Ledger> m_ledger;  // counts transfers
   LayerShape m_shape;                // of this rank's tokens
+  std::int64_t m_length;  // of the sequences of the micro-batch: those of m_shape, or the first of them
   std::shared_ptr<Pipeline> m_pipeline;
   std::deque<Model> m_models;  // the parts of this rank
   std::optional<DataParallel<Exec>> m_parallel;

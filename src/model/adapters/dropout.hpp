@@ -21,6 +21,7 @@ struct DropoutMask {
   std::uint32_t step = 0, map = 0, first_row = 0, threshold = 0;
   ContextSlice slice;  // chunks of no token: rows are all tokens
   std::size_t first_column = 0;
+  std::size_t length = 1, stride = 1;  // rows of a sequence, and tokens from one to the next in the step
 
   static constexpr std::size_t columns_of_block = 4;
 
@@ -29,19 +30,24 @@ struct DropoutMask {
   /// \param layer       of the model
   /// \param of_rank     which tokens the rows are, where ranks divide them; else chunks of no token
   /// \param column      number of the first column, where ranks divide them
+  /// \param rows        of a sequence, which may be cut short
+  /// \param tokens      of a sequence that is not
   DropoutMask(double probability, const DropoutDraw& draw, std::int64_t layer, Projection projection,
-              const ContextSlice& of_rank = {}, std::size_t column = 0)
+              const ContextSlice& of_rank = {}, std::size_t column = 0, std::int64_t rows = 1,
+              std::int64_t tokens = 1)
       : seed(draw.seed),
         step(static_cast<std::uint32_t>(draw.step)),
         map(static_cast<std::uint32_t>(8 * layer + static_cast<std::int64_t>(projection))),
         first_row(static_cast<std::uint32_t>(draw.first_row)),
         threshold(static_cast<std::uint32_t>(std::min(std::round(probability * 4294967296.0), 4294967295.0))),
         slice(of_rank),
-        first_column(column) {}
+        first_column(column),
+        length(static_cast<std::size_t>(rows)),
+        stride(static_cast<std::size_t>(tokens)) {}
 
   /// The random words of four columns; a column whose word is below `threshold` is lost.
   KOKKOS_FUNCTION PhiloxBlock words(std::size_t row, std::size_t block) const {
-    const auto own = static_cast<std::int64_t>(row);
+    const auto own = static_cast<std::int64_t>(row / length * stride + row % length);
     const auto token = static_cast<std::uint32_t>(slice.chunk > 0 ? slice.token_of(slice.rank, own) : own);
     return philox({{static_cast<std::uint32_t>(block), first_row + token, step, map}}, seed);
   }

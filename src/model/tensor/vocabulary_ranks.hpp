@@ -211,7 +211,7 @@ void VocabularyRanks<Exec, T>::embed(const Exec& exec, const Tokens& ids, const 
   if (!m_ranks) return embedding_forward(exec, ids, embedding, x);
   const bool divides = m_partial.extent(0) > 0;
   const Matrix& own = divides ? m_partial : x;
-  embed_divided<T>(exec, m_words, ids, m_local, own,
+  embed_divided<T>(exec, m_words, ids, local_of(ids), own,
                    [&](const auto& words) { embedding_forward(exec, words, embedding, own); });
   if (divides)
     m_ranks->reduce_scatter(exec, m_partial, x, "embedding");
@@ -223,8 +223,9 @@ template <class Exec, Scalar T>
 void VocabularyRanks<Exec, T>::embed_backward(const Exec& exec, const Tokens& ids, const Matrix& dx,
                                               const Gradient& dembedding) {
   if (!m_ranks) return embedding_backward(exec, ids, dx, dembedding);
-  localise(exec, m_words, -1, {}, 0, ids, m_local);
-  embedding_backward(exec, m_local, whole(exec, dx), dembedding);
+  const Words local = local_of(ids);
+  localise(exec, m_words, -1, {}, 0, ids, local);
+  embedding_backward(exec, local, whole(exec, dx), dembedding);
 }
 
 // A sum with zeros is exact.
@@ -276,17 +277,19 @@ void VocabularyRanks<Exec, T>::divided_loss(const Exec& exec, const Loss& o,
   const CrossEntropyOptions& all_words = options.cross_entropy;
   LinearCrossEntropyOptions own_words = options;
   own_words.cross_entropy = {.softcap = all_words.softcap};
-  localise(exec, m_words, 0, all_words.ignore_index, own_words.cross_entropy.ignore_index, o.targets, m_local);
+  const Words all_local = local_of(o.targets);
+  localise(exec, m_words, 0, all_words.ignore_index, own_words.cross_entropy.ignore_index, o.targets,
+           all_local);
   const bool with_gradients = o.dx.extent(0) > 0;
   linear_cross_entropy_by_chunks(
-      exec, o.x, o.weight, m_local, o.loss, own_words, workspace,
+      exec, o.x, o.weight, all_local, o.loss, own_words, workspace,
       [&](const auto& rows, const auto& logits, const auto& lse, const Workspace& product) {
         const std::size_t count = rows.second - rows.first,
                           ranks = static_cast<std::size_t>(m_ranks->communicator().size());
         const auto first = [&](const auto& vector, std::size_t size) {
           return Kokkos::subview(vector, std::pair(std::size_t(0), size));
         };
-        const auto local = Kokkos::subview(m_local, rows);
+        const auto local = Kokkos::subview(all_local, rows);
         const VocabularyLoss<Exec, T> p{
             m_words,
             Kokkos::subview(o.targets, rows),

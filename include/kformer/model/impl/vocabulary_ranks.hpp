@@ -47,7 +47,7 @@ class VocabularyRanks {
   VocabularyRanks() = default;
   /// Books and allocates.
   /// \param vocabulary words
-  /// \param rows       tokens of a call
+  /// \param rows       tokens of a call, at most
   /// \param ranks      that divide the words, or null
   /// \param hidden     columns of states whose rows the ranks divide, too; 0: each has all rows
   /// \param ledger     the memory is of the class workspace
@@ -81,6 +81,10 @@ class VocabularyRanks {
  private:
   using Words = BlockVector<memory_space, std::int32_t>;
 
+  // Room for as many.
+  Words local_of(const Tokens& tokens) const {
+    return Kokkos::subview(m_local, std::pair(std::size_t(0), tokens.extent(0)));
+  }
   void divided_loss(const Exec& exec, const Loss& operands, const LinearCrossEntropyOptions& options,
                     const Workspace& workspace);
 
