@@ -15,7 +15,7 @@ namespace kformer::drivers {
 namespace {
 
 constexpr std::chrono::milliseconds terminal_interval{100}, log_interval{5000};
-// Weight of the newest step in the mean of their times.
+// Weight of the newest step in the means.
 constexpr double newest = 0.1;
 constexpr int bar_width = 20;
 
@@ -50,21 +50,21 @@ std::string figures_text(const Figures& figures) {
   return text;
 }
 
-std::string progress_line(const ProgressScale& scale, const StepRecord& step, double seconds) {
+std::string progress_line(const ProgressScale& scale, const StepRecord& step, const Pace& pace) {
   std::string line =
       fmt::format("step {}/{}  loss {:.4f}{}  lr {:.2e}  norm {:.3g}", step.step + 1, scale.steps,
                   shown(step.loss), figures_text(step.figures), step.learning_rate, shown(step.gradient_norm));
   if (step.loss_scale != 1) line += fmt::format("  scale {:g}", step.loss_scale);
   if (step.skipped) line += "  skipped";
-  if (seconds > 0) {
-    const double tokens = static_cast<double>(scale.tokens_per_step) / seconds;
-    line += fmt::format("  {} tokens/s", rate(tokens));
-    if (const double share = tokens * scale.flops_per_token / scale.flop_rate_limit; std::isfinite(share))
+  if (pace.seconds > 0) {
+    line += fmt::format("  {} tokens/s", rate(pace.tokens / pace.seconds));
+    const double flops = scale.flops.of_weights * pace.tokens + scale.flops.of_attention * pace.pairs;
+    if (const double share = flops / pace.seconds / scale.flop_rate_limit; std::isfinite(share))
       line += fmt::format("  MFU {:.0f} %", 100 * share);
   }
   line += "  " + scale.memory;
-  if (seconds > 0)
-    line += fmt::format("  ETA {}", duration(seconds * static_cast<double>(scale.steps - step.step - 1)));
+  if (pace.seconds > 0)
+    line += fmt::format("  ETA {}", duration(pace.seconds * static_cast<double>(scale.steps - step.step - 1)));
   return line;
 }
 
@@ -72,14 +72,19 @@ Progress::Progress(ProgressScale scale, std::FILE* out)
     : m_scale(std::move(scale)), m_out(out), m_terminal(isatty(fileno(out)) == 1) {}
 
 void Progress::step(const StepRecord& step) {
-  if (std::isfinite(step.time))
-    m_seconds = m_seconds == 0 ? step.time : (1 - newest) * m_seconds + newest * step.time;
+  if (std::isfinite(step.time)) {
+    const double share = m_pace.seconds == 0 ? 1 : newest;
+    const auto take = [share](double& mean, double value) { mean += share * (value - mean); };
+    take(m_pace.seconds, step.time);
+    take(m_pace.tokens, static_cast<double>(step.computed.tokens));
+    take(m_pace.pairs, static_cast<double>(step.computed.pairs));
+  }
   m_last = step;
   m_shown = false;
   const auto now = Clock::now();
   if (now < m_next) return;
   m_next = now + (m_terminal ? Clock::duration(terminal_interval) : Clock::duration(log_interval));
-  show(progress_line(m_scale, step, m_seconds));
+  show(progress_line(m_scale, step, m_pace));
 }
 
 void Progress::show(const std::string& line) {
@@ -99,7 +104,7 @@ void Progress::say(const std::string& line) {
 }
 
 void Progress::finish() {
-  if (!m_shown) show(progress_line(m_scale, m_last, m_seconds));
+  if (!m_shown) show(progress_line(m_scale, m_last, m_pace));
   if (m_open) drivers::say(m_out, "\n");
   m_open = false;
 }

@@ -10,21 +10,35 @@
 
 namespace kformer::drivers {
 
+/// Operations of a training for each token; see `training_flops_per_token`.
+struct TokenFlops {
+  double of_weights = 0;    ///< whatever the length of its sequence
+  double of_attention = 0;  ///< for each token of its sequence
+
+  /// With sequences of this length.
+  double at(double length) const { return of_weights + of_attention * length; }
+};
+
 /// What a line of progress needs besides the steps.
 struct ProgressScale {
-  std::int64_t steps = 0;            ///< of the training
-  std::int64_t tokens_per_step = 0;  ///< with those that have no loss
-  double flops_per_token = 0;        ///< see `training_flops_per_token`
-  double flop_rate_limit = 0;        ///< of the machine; NaN if unknown
-  std::string memory;                ///< in words
+  std::int64_t steps = 0;      ///< of the training
+  TokenFlops flops;            ///< of a token
+  double flop_rate_limit = 0;  ///< of the machine; NaN if unknown
+  std::string memory;          ///< in words
+};
+
+/// What a step takes and computes, lately: running means.
+struct Pace {
+  double seconds = 0;  ///< 0 if unknown
+  double tokens = 0;   ///< as `ComputedTokens::tokens`
+  double pairs = 0;    ///< as `ComputedTokens::pairs`
 };
 
 /// "  accuracy 0.75  margin 0.013" in the order of names; empty if there are no figures.
 std::string figures_text(const Figures& figures);
 
 /// "step 40/100  loss 2.345  lr 1.00e-03  norm 0.81  12.3k tokens/s  MFU 31 %  1.20 GiB  ETA 3 min".
-/// \param seconds of a step, lately; 0 if unknown
-std::string progress_line(const ProgressScale& scale, const StepRecord& step, double seconds);
+std::string progress_line(const ProgressScale& scale, const StepRecord& step, const Pace& pace);
 
 /// Shows how a training goes: on a terminal one line that is written again and again, in a log lines of their own,
 /// at a bounded rate.
@@ -47,8 +61,8 @@ class Progress {
   ProgressScale m_scale;
   std::FILE* m_out;
   bool m_terminal;
-  bool m_open = false;   // whether the cursor is behind a line
-  double m_seconds = 0;  // of a step: a running mean
+  bool m_open = false;  // whether the cursor is behind a line
+  Pace m_pace;
   StepRecord m_last;
   bool m_shown = true;  // whether the last step is
   Clock::time_point m_next = Clock::now();

@@ -25,7 +25,8 @@ Table& declare_cases(ResultFile& file) {
   t.column({"parameters", i64, "1", "weights of the model"});
   t.column({"recompute", text, "1", "what layers kept for backward"});
   t.column({"tokens", i64, "1",
-            "tokens of the steps of this run, with those that have no loss; not of a step with a profile"});
+            "tokens that the steps of this run computed, with those that have no loss; not of a step with a "
+            "profile"});
   t.column(finite({"time", f64, "s", "of these steps"}));
   t.column({"token_rate", f64, "1/s", "tokens over time"});
   t.column(finite({"flops_per_token", f64, "1", "floating-point operations of a step for each token"}));
@@ -40,7 +41,8 @@ Table& declare_cases(ResultFile& file) {
   declare_outcome_columns(t, "training");
   t.attribute(
       "flops_formula",
-      "6*parameters + 12*layers*heads*head_dim*seq_len for each token (arXiv:2204.02311, appendix B), "
+      "6*parameters + 12*layers*heads*head_dim*length for each token (arXiv:2204.02311, appendix B), with the "
+      "mean length of the sequences that tokens were computed in, "
       "4*parameters for frozen ones; a third of the first more for each other forward pass: with dpo and "
       "adapters that of the reference, with grpo that of sampling, over policy.updates, and with policy.beta "
       "that of the reference; recomputation does not count",

@@ -304,17 +304,18 @@ class Training {
   }
 
   // A forward pass is a third of a step without adapters.
-  double flops_per_token() const {
-    const std::int64_t seq_len = m_deck.batch.seq_len;
+  TokenFlops flops() const {
     const LlamaConfig& config = m_plan.task.config;
-    return training_flops_per_token(config, seq_len, m_plan.task.trainer.layer.lora) +
-           m_objective->other_forwards() * training_flops_per_token(config, seq_len) / 3;
+    const auto at = [&](std::int64_t length) {
+      return training_flops_per_token(config, length, m_plan.task.trainer.layer.lora) +
+             m_objective->other_forwards() * training_flops_per_token(config, length) / 3;
+    };
+    return {.of_weights = at(0), .of_attention = at(1) - at(0)};
   }
 
   ProgressScale scale() const {
     return {.steps = m_plan.steps,
-            .tokens_per_step = m_deck.batch.sequences * m_deck.batch.seq_len,
-            .flops_per_token = flops_per_token(),
+            .flops = flops(),
             .flop_rate_limit = flop_rate_limit(),
             .memory = format_bytes(m_ledger->peak_total())};
   }
@@ -332,11 +333,12 @@ class Training {
   void summarise(const TrainingEnd& end, const std::string& kernels) {
     m_summary.dtype = name_of(m_plan.task.dtype);
     m_summary.parameters = m_plan.task.config.model_parameter_count();
-    m_summary.tokens = end.tokens;
+    m_summary.tokens = end.computed.tokens;
     m_summary.seconds = end.seconds;
     m_summary.checkpoint_wait = end.checkpoint_wait;
     m_summary.last_checkpoint_wait = end.last_checkpoint_wait;
-    m_summary.flops_per_token = scale().flops_per_token;
+    const auto whole = static_cast<double>(m_deck.batch.seq_len);
+    m_summary.flops_per_token = flops().at(end.computed.tokens > 0 ? end.computed.mean_length() : whole);
     m_summary.recompute = schedule_text(m_memory.schedule);
     Measurement& m = m_summary.measurement;
     m.status = end.failure.empty() ? CaseStatus::ok : CaseStatus::error;
@@ -363,9 +365,9 @@ class Training {
   }
 
   int close(const TrainingEnd& end) {
-    fmt::print("{} tokens in {:.3g} s; memory {} at most, forecast {}, process {}\n", end.tokens, end.seconds,
-               format_bytes(m_summary.measurement.peak_total), format_bytes(m_summary.measurement.predicted),
-               format_bytes(measure::process_memory().peak));
+    fmt::print("{} tokens in {:.3g} s; memory {} at most, forecast {}, process {}\n", m_summary.tokens,
+               end.seconds, format_bytes(m_summary.measurement.peak_total),
+               format_bytes(m_summary.measurement.predicted), format_bytes(measure::process_memory().peak));
     if (end.skipped > 0)
       fmt::print("{} of {} steps were skipped: /steps/skipped says which; the weights stayed as they were\n",
                  end.skipped, end.steps);

@@ -106,7 +106,7 @@ class TrainingRun {
     } else {
       run();
       record.time = seconds_since(begin);
-      m_end.tokens += sequences * m_deck.batch.seq_len;
+      m_end.computed += record.computed;
       m_end.seconds += record.time;
     }
     ++m_end.steps;

@@ -45,7 +45,7 @@ struct TrainingLoop {
 
 /// How a training ended.
 struct TrainingEnd {
-  std::int64_t tokens = 0;             ///< read in the steps of this run, except for the one that was profiled
+  ComputedTokens computed;             ///< by the steps of this run, except for the one that was profiled
   double seconds = 0;                  ///< of these steps
   std::int64_t steps = 0;              ///< of this run
   std::int64_t skipped = 0;            ///< of these, that left the weights as they were

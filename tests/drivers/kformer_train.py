@@ -150,7 +150,11 @@ class SmokeDeck(TrainTest):
             self.assertEqual(set(words(file["steps/skipped"])), {"no"})
             times = file["steps/time"][()]  # without that of the step with a profile
             self.assertEqual((times > 0).tolist(), [step != 1 for step in range(12)])
-            self.assertEqual(file["cases/tokens"][0], 11 * 4 * 32)
+            # The longest document has 11 tokens, and lengths are multiples of 8.
+            tokens = int(file["cases/tokens"][0])
+            self.assertEqual(tokens % 8, 0)
+            self.assertLessEqual(tokens, 11 * 4 * 16)
+            self.assertGreater(tokens, file["steps/tokens"][()][times > 0].sum())
             self.assertAlmostEqual(file["cases/time"][0], times[times > 0].sum())
             self.assertTrue((file["steps/tokens"][()] > 0).all())
             self.assertEqual(file["evaluations/step"][()].tolist(), [6, 12])
@@ -162,7 +166,7 @@ class SmokeDeck(TrainTest):
             self.assertEqual(words(file["cases/status"]), ["ok"])
             rate, flops, limit, share = (file[f"cases/{name}"][0] for name in
                                          ("token_rate", "flops_per_token", "flop_rate_limit", "share_of_limit"))
-            self.assertAlmostEqual(rate * times[times > 0].sum(), 11 * 4 * 32)
+            self.assertAlmostEqual(rate * times[times > 0].sum(), tokens)
             self.assertAlmostEqual(share, flops * rate / limit)
             self.assertGreater(share, 0)
             self.assertGreaterEqual(file["cases/limits_change"][0], 0)

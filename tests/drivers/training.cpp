@@ -228,42 +228,45 @@ BOOST_AUTO_TEST_CASE(patience_counts_evaluations_without_a_better_loss) {
 }
 
 BOOST_AUTO_TEST_CASE(a_line_of_progress) {
-  const ProgressScale scale{100, 1000, 2e6, 1e10, "1.50 GiB"};
+  const ProgressScale scale{100, {1.5e6, 1000}, 1e10, "1.50 GiB"};
   StepRecord step = step_record(39, 2.34567, 0.8125);
   BOOST_TEST(
-      progress_line(scale, step, 0.5) ==
+      progress_line(scale, step, {.seconds = 0.5, .tokens = 1000, .pairs = 500'000}) ==
       "step 40/100  loss 2.3457  lr 3.33e-04  norm 0.812  scale 65536  2000 tokens/s  MFU 40 %  1.50 GiB  "
       "ETA 30 s");
   step.loss_scale = 1;
   step.skipped = true;
-  const ProgressScale unknown{100, 1000000, 2e6, no_number, "1.50 GiB"};
-  BOOST_TEST(progress_line(unknown, step, 20) ==
+  const ProgressScale unknown{100, {2e6, 0}, no_number, "1.50 GiB"};
+  const auto pace = [](double seconds) { return Pace{.seconds = seconds, .tokens = 1e6}; };
+  BOOST_TEST(progress_line(unknown, step, pace(20)) ==
              "step 40/100  loss 2.3457  lr 3.33e-04  norm 0.812  skipped  50k tokens/s  1.50 GiB  ETA 20 min");
-  BOOST_TEST(progress_line(unknown, step, 0).ends_with("skipped  1.50 GiB"));
-  BOOST_TEST(progress_line(unknown, step, 2.02).ends_with("ETA 3 min"));
-  BOOST_TEST(progress_line(unknown, step, 125).ends_with("ETA 2:05 h"));
+  BOOST_TEST(progress_line(unknown, step, pace(0)).ends_with("skipped  1.50 GiB"));
+  BOOST_TEST(progress_line(unknown, step, pace(2.02)).ends_with("ETA 3 min"));
+  BOOST_TEST(progress_line(unknown, step, pace(125)).ends_with("ETA 2:05 h"));
   step.loss_scale = 0.5;
-  BOOST_TEST(progress_line(unknown, step, 0).find("  scale 0.5  ") != std::string::npos);
+  BOOST_TEST(progress_line(unknown, step, pace(0)).find("  scale 0.5  ") != std::string::npos);
   step.loss = step.gradient_norm = std::copysign(no_number, -1);
-  BOOST_TEST(progress_line(unknown, step, 0).find("loss nan  lr 3.33e-04  norm nan") != std::string::npos);
+  BOOST_TEST(progress_line(unknown, step, pace(0)).find("loss nan  lr 3.33e-04  norm nan") !=
+             std::string::npos);
 }
 
 // Between two lines of a log pass seconds; the last step has one in any case.
 BOOST_AUTO_TEST_CASE(a_log_ends_with_the_last_step) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> log(std::tmpfile(), &std::fclose);
-  Progress progress({3, 1000, 1, no_number, "0 B"}, log.get());
+  Progress progress({3, {1, 0}, no_number, "0 B"}, log.get());
   for (std::int64_t i = 0; i < 3; ++i) {
     StepRecord step = step_record(i, 1, 1);
     step.time = static_cast<double>(1 + i);
+    step.computed.add(i == 0 ? 10 : 20, 100);
     progress.step(step);
   }
   progress.finish();
   progress.finish();
   const std::string text = text_of(log.get());
   BOOST_TEST(text.starts_with("step 1/3  "));
-  // 1 s, then a tenth of the way to 2 s, then to 3 s.
+  // 1 s, then a tenth of the way to 2 s, then to 3 s; likewise 1000, 1100 and 1190 tokens.
   BOOST_TEST(
-      text.find("\nstep 3/3  loss 1.0000  lr 3.33e-04  norm 1  scale 65536  775.2 tokens/s  0 B  ETA 0 s\n") !=
+      text.find("\nstep 3/3  loss 1.0000  lr 3.33e-04  norm 1  scale 65536  922.5 tokens/s  0 B  ETA 0 s\n") !=
       std::string::npos);
   BOOST_TEST(std::ranges::count(text, '\n') == 2);
 }
@@ -273,7 +276,7 @@ BOOST_AUTO_TEST_CASE(a_terminal_has_a_bar) {
   BOOST_TEST_REQUIRE((master >= 0 && ::grantpt(master) == 0 && ::unlockpt(master) == 0));
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> terminal(std::fopen(::ptsname(master), "w"),
                                                                  &std::fclose);
-  Progress progress({4, 1000, 1, no_number, "0 B"}, terminal.get());
+  Progress progress({4, {1, 0}, no_number, "0 B"}, terminal.get());
   progress.step(step_record(1, 1, 1));
   std::string text(4096, '\0');
   text.resize(static_cast<std::size_t>(::read(master, text.data(), text.size())));

@@ -15,7 +15,7 @@ BOOST_FIXTURE_TEST_SUITE(training_loop, LoopCase)
 BOOST_AUTO_TEST_CASE(steps_alone) {
   const TrainingEnd end = run();
   BOOST_TEST(learner.log == "0 1 2 3 4 5");
-  BOOST_TEST(end.tokens == 6 * 2 * seq_len);
+  BOOST_TEST(end.computed.tokens == 6 * 2 * seq_len);
   BOOST_TEST(!end.stopped);
   BOOST_TEST(end.checkpoints == 0);
   BOOST_TEST(numbers("steps/step") == (Doubles{0, 1, 2, 3, 4, 5}), boost::test_tools::per_element());
@@ -188,7 +188,7 @@ BOOST_AUTO_TEST_CASE(a_request_to_stop_saves_and_does_nothing_else) {
   const TrainingEnd end = run();
   BOOST_TEST(learner.log == "0 1 2 c3 f");
   BOOST_TEST((end.stopped == std::optional<std::string>("time")));
-  BOOST_TEST(end.tokens == 3 * 2 * seq_len);
+  BOOST_TEST(end.computed.tokens == 3 * 2 * seq_len);
 }
 
 BOOST_AUTO_TEST_CASE(a_request_to_stop_before_the_first_step_saves) {
@@ -273,7 +273,7 @@ BOOST_AUTO_TEST_CASE(the_profiled_step_is_in_no_rate) {
   deck.profile.kernels = true;
   const TrainingEnd end = run();
   BOOST_TEST(end.steps == 6);
-  BOOST_TEST(end.tokens == 5 * 2 * seq_len);
+  BOOST_TEST(end.computed.tokens == 5 * 2 * seq_len);
   const Doubles times = numbers("steps/time");
   double seconds = 0;
   for (std::size_t i = 0; i < times.size(); ++i) {
@@ -288,7 +288,7 @@ BOOST_AUTO_TEST_CASE(a_single_step_is_profiled) {
   learner.steps = 5;
   const TrainingEnd end = run(past(5));
   BOOST_TEST(profiled == std::vector<std::int64_t>{5}, boost::test_tools::per_element());
-  BOOST_TEST((end.tokens == 0 && end.seconds == 0));
+  BOOST_TEST((end.computed.tokens == 0 && end.seconds == 0));
 }
 
 BOOST_AUTO_TEST_CASE(a_run_that_is_resumed_at_its_end_repeats_nothing) {

@@ -113,6 +113,7 @@ class Diary final : public Learner {
     report.step = steps++;
     report.loss = 1;
     report.tokens = 3;
+    report.computed.add(std::ssize(sequences), seq_len);
     report.skipped = report.step == skips || report.step >= diverges;
     if (report.step >= diverges) report.loss = std::numeric_limits<double>::quiet_NaN();
     return report;

@@ -163,12 +163,15 @@ void describe(V& v, ObjectiveTable& t) {
 
 template <class V>
 void describe(V& v, BatchTable& t) {
-  v.key({.name = "seq_len",
-         .help = "tokens of a sequence",
-         .range = {.min = 1, .max = longest_axis_value},
-         .unit = "tokens",
-         .required = true},
-        t.seq_len);
+  v.key(
+      {.name = "seq_len",
+       .help =
+           "most tokens of a sequence, for which there is memory; shorter ones are computed up to the longest "
+           "of their micro-batch",
+       .range = {.min = 1, .max = longest_axis_value},
+       .unit = "tokens",
+       .required = true},
+      t.seq_len);
   v.key({.name = "micro_batch",
          .help = "sequences of one forward and backward pass; memory grows with it; it changes results only "
                  "by rounding. With `dpo` a pair is two sequences, so it is even",
