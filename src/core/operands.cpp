@@ -116,6 +116,9 @@ const Operands& Operands::require_disjoint(std::string_view output,
   const auto written = std::find_if(m_operands.begin(), m_operands.end(),
                                     [&](const Operand& operand) { return operand.role == output; });
   if (written == m_operands.end() || !written->ref.present()) return *this;
+  if (Impl::overlaps_itself(written->ref))
+    throw DimensionMismatch(m_function + ": elements of " + written->role +
+                            " share memory; pass a View that has each of them once: " + describe());
   for (const auto& other : m_operands) {
     if (other.role == output || !Impl::overlap(written->ref, other.ref)) continue;
     const bool allowed = std::find(may_be.begin(), may_be.end(), other.role) != may_be.end();

@@ -78,6 +78,22 @@ bool overlap(const TensorRef& a, const TensorRef& b) {
   return has_memory(a) && has_memory(b) && overlap(blocks_of(a), blocks_of(b));
 }
 
+bool overlaps_itself(const TensorRef& t) {
+  if (!has_memory(t)) return false;
+  std::array<Blocks::Dimension, TensorRef::max_rank> dimensions{};
+  int count = 0;
+  for (int r = 0; r < t.rank; ++r)
+    if (t.extent[r] > 1) dimensions[count++] = {t.stride[r], t.extent[r]};
+  std::sort(dimensions.begin(), dimensions.begin() + count);
+  std::int64_t span = 1;  // elements
+  for (int r = 0; r < count; ++r) {
+    const auto [stride, extent] = dimensions[r];
+    if (stride < span) return true;
+    span += (extent - 1) * stride;
+  }
+  return false;
+}
+
 bool same_elements(const TensorRef& a, const TensorRef& b) {
   if (a.data != b.data || size_of(a.dtype) != size_of(b.dtype) || !a.same_extents(b)) return false;
   for (int r = 0; r < a.rank; ++r)

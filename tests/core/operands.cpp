@@ -175,6 +175,32 @@ BOOST_AUTO_TEST_CASE(an_output_shares_no_memory) {
       "x[3,6] y[3,6]");
 }
 
+BOOST_AUTO_TEST_CASE(an_output_has_each_element_once) {
+  const Matrix<float> x("x", 4, 6), other("other", 9, 6);
+  const auto output = [&](std::initializer_list<std::int64_t> extents,
+                          std::initializer_list<std::int64_t> strides) {
+    TensorRef ref = tensor_ref(x);
+    ref.rank = static_cast<int>(extents.size());
+    std::copy(extents.begin(), extents.end(), ref.extent.begin());
+    std::copy(strides.begin(), strides.end(), ref.stride.begin());
+    return Operands("f", {operand("x", other), {"y", ref}});
+  };
+  const auto refused = [](const Operands& all, const std::string& extents) {
+    check_error<DimensionMismatch>(
+        [&] { all.require_disjoint("y"); },
+        "kformer::f: elements of y share memory; pass a View that has each of them once: x[9,6] y[" + extents +
+            "]");
+  };
+  refused(output({3, 4, 6}, {0, 6, 1}), "3,4,6");  // three matrices in one place
+  refused(output({4, 6}, {5, 1}), "4,6");          // rows that reach into the next ones
+  refused(output({2, 3, 4}, {2, 8, 1}), "2,3,4");
+  for (const Operands& all : {output({4, 6}, {6, 1}), output({4, 6}, {1, 4}), output({2, 3, 4}, {4, 8, 1}),
+                              output({1, 4, 6}, {0, 6, 1}), output({3, 0, 6}, {0, 6, 1}), output({5}, {1})})
+    BOOST_CHECK_NO_THROW(all.require_disjoint("y"));
+  const auto read = output({3, 4, 6}, {0, 6, 1});
+  BOOST_CHECK_NO_THROW(read.require_disjoint("x"));  // what is only read may repeat its elements
+}
+
 BOOST_AUTO_TEST_CASE(slices_that_lie_between_each_other_share_no_memory) {
   using Kokkos::ALL, Kokkos::pair, Kokkos::subview;
   const Matrix<float> x("x", 4, 6);

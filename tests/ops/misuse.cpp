@@ -354,6 +354,18 @@ BOOST_AUTO_TEST_CASE(outputs_that_share_memory_are_refused) {
   for (const auto& wrong : {LinearForward{x, w, {}, {}, x}, LinearForward{x, w, {}, {}, shifted},
                             LinearForward{x, w, {}, x, shifted}, LinearForward{x, w, {}, {}, at(132, {4, 8})}})
     BOOST_CHECK_THROW(wrong.check(), DimensionMismatch);
+  const TensorRef xs = at(0, {2, 4, 8}), ws = at(100, {2, 8, 8}), ys = at(300, {2, 4, 8});
+  const auto in_one_place = [](TensorRef batch) {
+    batch.stride[0] = 0;
+    return batch;
+  };
+  BOOST_CHECK_NO_THROW((LinearForward{xs, in_one_place(ws), {}, {}, ys}.check()));
+  check_error<DimensionMismatch>(
+      [&] { LinearForward{xs, ws, {}, {}, in_one_place(ys)}.check(); },
+      "kformer::linear_forward: elements of y share memory; pass a View that has each of "
+      "them once: x[2,4,8] weight[2,8,8] y[2,4,8]");
+  BOOST_CHECK_NO_THROW((LinearBackwardWeight{xs, ys, ws}.check()));
+  BOOST_CHECK_THROW((LinearBackwardWeight{xs, ys, in_one_place(ws)}.check()), DimensionMismatch);
   const TensorRef weight = at(300, {8}), rstd = at(400, {4});
   BOOST_CHECK_NO_THROW((RmsNormForward{x, {}, weight, {}, x, rstd, 1e-5}.check()));
   check_error<DimensionMismatch>(

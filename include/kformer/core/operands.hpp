@@ -57,8 +57,8 @@ class Operands {
   /// \throws DimensionMismatch
   const Operands& require_floating(std::string_view role) const;
 
-  /// Requires that the operand `output` shares no memory with any other. It may be one of the operands
-  /// `may_be` itself: the same elements in the same places.
+  /// Requires that the operand `output` shares no memory with any other, and has each element once. It may be one
+  /// of the operands `may_be` itself: the same elements in the same places.
   /// \throws DimensionMismatch
   const Operands& require_disjoint(std::string_view output,
                                    std::initializer_list<std::string_view> may_be = {}) const;
