@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "kformer/core/operands.hpp"
@@ -217,6 +218,22 @@ BOOST_AUTO_TEST_CASE(an_observer_is_told_of_each_choice) {
   chosen_for(4);
   const std::vector<std::string> expected{"toy toy_forward even", "toy toy_forward small"};
   BOOST_TEST(observer.seen == expected, boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(choices_and_observers_are_those_of_their_thread) {
+  struct Observer : KernelObserver {
+    int seen = 0;
+    void chosen(const char*, const char*, const char*) override { ++seen; }
+  } observer;
+  const ForcedKernels forced("toy:small");
+  KernelObserver* const before = set_kernel_observer(&observer);
+  std::string elsewhere;
+  std::thread([&] { elsewhere = chosen_for(4); }).join();
+  BOOST_TEST(elsewhere == "even");
+  BOOST_TEST(observer.seen == 0);
+  BOOST_TEST(chosen_for(4) == "small");
+  BOOST_TEST(observer.seen == 1);
+  set_kernel_observer(before);
 }
 
 BOOST_AUTO_TEST_CASE(verbose_prints_choices_and_refusals) {
