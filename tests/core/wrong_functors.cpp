@@ -6,6 +6,7 @@
 using kformer::AttentionIndex, kformer::AttentionRows, kformer::KeyRange;
 using Heads = Kokkos::View<float****, Kokkos::LayoutRight, Kokkos::HostSpace>;
 using Tokens = Kokkos::View<float***, Kokkos::LayoutRight, Kokkos::HostSpace>;
+using Bytes = Kokkos::View<std::byte*, Kokkos::HostSpace>;
 using Exec = Kokkos::DefaultHostExecutionSpace;
 
 struct Mask {
@@ -76,6 +77,14 @@ void backward_late(const F& functor) {
   kformer::attention_backward(operands, kformer::AttentionOptions(), functor, kformer::Workspace());
 }
 
+template <class F, class... More>
+void backward_with(const F& functor, const More&... more) {
+  const Heads x;
+  const kformer::AttentionBackwardOperands operands{
+      .q = x, .k = x, .v = x, .out = x, .lse = Tokens(), .dout = x, .dq = x, .dk = x, .dv = x};
+  kformer::attention_backward(Exec(), operands, functor, kformer::AttentionOptions(), {}, more...);
+}
+
 void program() {
 #if KFORMER_WRONG_PROGRAM == 0
   forward(Mask());
@@ -83,6 +92,7 @@ void program() {
   forward(Score());
   backward(Slope());
   forward_late(kformer::AttentionExtras<Exec>());
+  backward_with(Slope(), kformer::AttentionExtraGradients<Exec>(), Bytes());
 #elif KFORMER_WRONG_PROGRAM == 1
   forward(Nothing());
 #elif KFORMER_WRONG_PROGRAM == 2
@@ -107,5 +117,7 @@ void program() {
   backward_late(Slope());
 #elif KFORMER_WRONG_PROGRAM == 12
   backward(DerivativeOfAMask());
+#elif KFORMER_WRONG_PROGRAM == 13
+  backward_with(Slope(), Bytes());
 #endif
 }

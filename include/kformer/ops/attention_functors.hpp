@@ -283,7 +283,7 @@ struct AttentionFunctorsHeader {};
 /// \param out       (batch, q_len, q_heads, v_head_dim), T, overwritten; saved for backward
 /// \param lse       (batch, q_heads, q_len), compute_t<T>, overwritten; saved for backward
 /// \param functor   copied into the kernels, as a functor of `Kokkos::parallel_for` is
-/// \param options   scale, causal, window, softcap
+/// \param options   scale, causal, window, softcap, compute, batch_invariant
 /// \param extras    bias, ALiBi slopes, sinks, packed sequences, block mask
 /// \param workspace of any size, or none; see `attention_forward_workspace_bytes` for a functor
 /// \throws DimensionMismatch if extents, strides or storage types do not match, or the workspace is not aligned
@@ -391,7 +391,8 @@ template <ExecutionSpace Exec, class... V, Impl::FunctorArgument F>
 void attention_backward(const Exec& exec, const AttentionBackwardOperands<V...>& operands, const F& functor,
                         const AttentionOptions& options = {},
                         const std::type_identity_t<AttentionExtras<Exec>>& extras = {},
-                        const AttentionExtraGradients<Exec>& gradients = {}, const Workspace& workspace = {}) {
+                        const std::type_identity_t<AttentionExtraGradients<Exec>>& gradients = {},
+                        const Workspace& workspace = {}) {
   using T = Impl::scalar_t<decltype(operands.q)>;
   using C = compute_t<T>;
   Impl::check_functor<F, C>();
