@@ -47,6 +47,33 @@ BOOST_AUTO_TEST_CASE(portable_kernels_take_heads_whose_tiles_fit) {
   }
 }
 
+// Tiles hold rows with all their features. Nothing is launched: a plan has no memory.
+BOOST_AUTO_TEST_CASE(simd_kernels_refuse_heads_whose_tiles_exceed_scratch_memory) {
+  if (!Impl::is_host_space<Exec>) return;
+  const auto check = [](const auto& fits, const auto& too_wide) {
+    using Problem = std::remove_cvref_t<decltype(fits)>;
+    for (const auto& kernel : kernels<Problem, Exec>()) {
+      if (!std::string_view(kernel.name).starts_with("simd_") || !kernel.reject(fits).empty()) continue;
+      const std::string why = kernel.reject(too_wide);
+      BOOST_TEST((why.find(" bytes of scratch memory, but Kokkos has ") != why.npos),
+                 kernel.name << ": " << why);
+    }
+  };
+  constexpr std::int64_t wide = 1 << 27;
+  for (const DType stored : {DType::f32, DType::bf16, DType::f64}) {
+    const auto forward = [&](std::int64_t dim, std::int64_t v_dim) {
+      return Impl::planned_attention_forward({stored, 1, 1, 600, 1, 1, dim, v_dim}, {}, {});
+    };
+    const auto backward = [&](std::int64_t dim, std::int64_t v_dim) {
+      return Impl::planned_attention_backward({stored, 1, 1, 600, 1, 1, dim, v_dim}, {}, {}, {});
+    };
+    check(forward(8, 8), forward(wide, 8));
+    check(forward(8, 8), forward(8, wide));
+    check(backward(8, 8), backward(wide, 8));
+    check(backward(8, 8), backward(8, wide));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
   AttentionTensors<float> t({1, 3, 5, 4, 2, 8, 6});
   const std::string operands = "q[1,3,4,8] k[1,5,2,8] v[1,5,2,6] out[1,3,4,6] lse[1,4,3]";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/ops/quantized.hpp"
 
+#include "ops/dense_ref.hpp"
 #include "ops/quantized_products.hpp"
 #include "support/draws.hpp"
 #include "support/errors.hpp"
@@ -330,6 +331,23 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
       [&] { quantized_embedding_forward(Exec(), ids.view<1>(), weight.matrix(), y.view<2>()); },
       "kformer::quantized_embedding_forward: extents do not match: ids[3] weight[7,64] y[3,7]; expected y to "
       "have one row per id and the columns of weight");
+}
+
+// Tiles hold rows of x. Nothing is launched: the operands have no memory.
+BOOST_AUTO_TEST_CASE(simd_kernels_refuse_rows_that_exceed_scratch_memory) {
+  if (!Impl::is_host_space<Exec>) return;
+  for (const auto activations : {Activations::full, Activations::int8}) {
+    const auto problem = [&](std::int64_t in) {
+      return Impl::QuantizedLinearForward{
+          dense({4, in}), {QuantizedFormat::q8_0, nullptr, 8, in}, {}, dense({4, 8}), {activations}};
+    };
+    for (const auto& kernel : kernels<Impl::QuantizedLinearForward, Exec>()) {
+      if (!std::string_view(kernel.name).starts_with("simd_") || !kernel.reject(problem(64)).empty()) continue;
+      const std::string why = kernel.reject(problem(1 << 27));
+      BOOST_TEST((why.find(" bytes of scratch memory, but Kokkos has ") != why.npos),
+                 kernel.name << ": " << why);
+    }
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

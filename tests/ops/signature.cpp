@@ -233,5 +233,36 @@ BOOST_AUTO_TEST_CASE(workspaces_are_asked_for_without_an_instance) {
   BOOST_TEST(bytes == 0u);  // no kernel splits the keys under a functor
 }
 
+// What the pages of the blocks say, on hosts.
+BOOST_AUTO_TEST_CASE(workspaces_have_the_documented_size) {
+  if (!Impl::is_host_space<Exec>) return;
+  const auto norm = [](std::int64_t rows) {
+    return rms_norm_backward_workspace_bytes<float>(rows, 16) / (16 * 4);
+  };
+  BOOST_TEST(norm(40) == 40u);        // rows of partial gradients: one for each row,
+  BOOST_TEST(norm(640) == 64u);       // at most 64,
+  BOOST_TEST(norm(100'000) == 256u);  // or 256 of many rows
+  BOOST_TEST(rms_norm_backward_workspace_bytes<float>(80, 8, 16) == 64u * 16 * 4);
+  BOOST_TEST(rms_norm_backward_workspace_bytes<double>(40, 16) == 40u * 16 * 8);
+  // One number per query and head; of 16 bits also dq, dk and dv as floats.
+  const auto attention = [](DType stored) {
+    return attention_backward_workspace_bytes(AttentionShape{stored, 1, 3, 5, 4, 2, 8, 8});
+  };
+  BOOST_TEST(attention(DType::f32) == 3u * 4 * 4);
+  BOOST_TEST(attention(DType::f64) == 3u * 4 * 8);
+  BOOST_TEST(attention(DType::bf16) == 64u + (3 * 4 + 5 * 2 + 5 * 2) * 8 * 4);
+  BOOST_TEST(standard_attention_backward_workspace_bytes<bf16>(2, 4, 5, 6) == 2u * 4 * 5 * 6 * 2);
+  // Eight bytes for each piece of 8192 elements of each parameter.
+  const Vector<float> whole("whole", 8192), more("more", 8193);
+  const std::vector<AdamWParameter> parameters{{.gradient = tensor_ref(whole)}, {.gradient = tensor_ref(more)}};
+  BOOST_TEST(gradient_norm_workspace_bytes(parameters) == 3u * 8);
+  // A sum for each row and the mean; the packed weight; backward also has weight and x as numbers.
+  const QuantizedOutput matrix{QuantizedFormat::tq2_0, nullptr, 7, 64};
+  BOOST_TEST(ternary_quantize_workspace_bytes(matrix) == 8u * 8);
+  const std::size_t packed = 512;  // 7 blocks of 66 bytes, in whole lines of 64
+  BOOST_TEST(ternary_linear_forward_workspace_bytes<float>(5, 64, 7) == packed + 64);
+  BOOST_TEST(ternary_linear_backward_workspace_bytes<float>(5, 64, 7) == packed + 64 + (7 + 5) * 64 * 4);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 }  // namespace kformer::Testing
