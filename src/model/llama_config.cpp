@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/model/llama_config.hpp"
 
+#include <cmath>
 #include <string>
 
 #include "kformer/core/error.hpp"
@@ -28,7 +29,8 @@ void LlamaConfig::check() const {
   require(num_attention_heads % num_key_value_heads == 0,
           "num_key_value_heads " + std::to_string(num_key_value_heads) + " must divide num_attention_heads " +
               std::to_string(num_attention_heads));
-  require(rms_norm_eps >= 0, "rms_norm_eps must not be negative, got " + std::to_string(rms_norm_eps));
+  require(rms_norm_eps >= 0 && std::isfinite(rms_norm_eps),
+          "rms_norm_eps must be finite and not negative, got " + std::to_string(rms_norm_eps));
   require(sliding_window >= 0, "sliding_window must not be negative, got " + std::to_string(sliding_window));
 }
 

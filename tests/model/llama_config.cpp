@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/model/llama_config.hpp"
 
+#include <limits>
+
 #include "kformer/core/error.hpp"
 #include "kformer/model/flops.hpp"
 #include "support/errors.hpp"
@@ -44,7 +46,10 @@ BOOST_AUTO_TEST_CASE(faults_are_named) {
   fault([](LlamaConfig& c) { c.head_dim = 7; }, "head_dim must be even for rotary embedding, got 7");
   fault([](LlamaConfig& c) { c.num_key_value_heads = 3; },
         "num_key_value_heads 3 must divide num_attention_heads 8");
-  fault([](LlamaConfig& c) { c.rms_norm_eps = -1; }, "rms_norm_eps must not be negative, got -1.000000");
+  fault([](LlamaConfig& c) { c.rms_norm_eps = -1; },
+        "rms_norm_eps must be finite and not negative, got -1.000000");
+  fault([](LlamaConfig& c) { c.rms_norm_eps = std::numeric_limits<double>::infinity(); },
+        "rms_norm_eps must be finite and not negative, got inf");
   fault([](LlamaConfig& c) { c.sliding_window = -2; }, "sliding_window must not be negative, got -2");
 }
 

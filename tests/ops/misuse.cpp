@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Operands that a kernel would run on and compute nonsense: integers where numbers belong, and outputs that
 // share memory with other operands although the function does not allow it.
+#include <cstddef>
 #include <limits>
 #include <string>
 #include <vector>
@@ -13,8 +14,10 @@
 #include "kformer/ops/kv_cache_int8.hpp"
 #include "kformer/ops/linear_cross_entropy.hpp"
 #include "kformer/ops/linear_epilogues.hpp"
+#include "kformer/ops/lora.hpp"
 #include "kformer/ops/quantized.hpp"
 #include "kformer/ops/rms_norm.hpp"
+#include "kformer/ops/rope.hpp"
 #include "kformer/ops/sampling.hpp"
 #include "kformer/ops/standard_attention.hpp"
 #include "kformer/ops/swiglu_mlp.hpp"
@@ -328,6 +331,61 @@ BOOST_AUTO_TEST_CASE(shapes_of_plans_and_matrices_are_not_negative) {
                                  rows + "matrix[-1,8] y[-1,8]" + expected);
   check_error<DimensionMismatch>([&] { Dequantize{narrow, dense({3, -1})}.check(); },
                                  rows + "matrix[3,-1] y[3,-1]" + expected);
+// What an infinite option makes of finite operands is no result: rows of zeros, or angles of 0.
+BOOST_AUTO_TEST_CASE(options_of_products_and_rows_are_numbers_of_the_arithmetic) {
+  using namespace Impl;
+  constexpr double largest = std::numeric_limits<float>::max(),
+                   infinity = std::numeric_limits<double>::infinity();
+  const auto refuses = [](const char* option, const auto& problem) {
+    BOOST_CHECK_EXCEPTION(problem.check(), NotSupported, [&](const Error& error) {
+      return std::string(error.what()).find(std::string(": ") + option + " is ") != std::string::npos;
+    });
+  };
+  std::vector<std::byte> codes_of_w(4096);
+  for (const DType stored : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
+    const DType computed = compute_dtype(stored);
+    const TensorRef x = dense({3, 32}, stored), w = dense({32, 32}, stored), dw = dense({32, 32}, computed),
+                    a = dense({2, 32}, stored), b = dense({32, 2}, stored), xa = dense({3, 2}, stored),
+                    vector = dense({32}, stored), column = dense({3}, computed), targets = dense({3}, ids),
+                    heads = dense({3, 2, 16}, stored), of_heads = dense({3, 2}, computed),
+                    of_head = dense({16}, stored), angles = dense({3, 8}, computed);
+    QuantizedMatrix codes;
+    codes.rows = codes.cols = 32;
+    codes.data = codes_of_w.data();
+    const auto with = [&](double number, const auto& check) {
+      LoraFactors parts;
+      parts.part[0] = {b, 0, number};
+      parts.count = 1;
+      check("scale", LinearForward{x, w, {}, {}, x, {.scale = number}});
+      check("scale", LinearBackwardInput{w, x, x, {.scale = number}});
+      check("scale", LinearBackwardWeight{x, x, dw, {.scale = number}});
+      check("scale", LinearSwigluForward{x, w, x, dense({3, 16}, stored), {.scale = number}});
+      check("scale", LoraForward{x, w, {}, {}, a, parts, xa, x});
+      check("scale", LoraBackwardInput{w, a, parts, x, xa, x});
+      check("scale", QuantizedLinearForward{x, codes, {}, x, {.scale = number}});
+      check("scale", QuantizedLinearBackwardInput{codes, x, x, {.scale = number}});
+      check("eps", RmsNormForward{x, {}, vector, {}, x, column, number});
+      const RmsNormForward head{heads, {}, of_head, {}, heads, of_heads, number};
+      check("eps", QkNormForward{head, head});
+      check("z_loss", CrossEntropyForward{x, targets, column, column, {.z_loss = number}});
+      check("z_loss", CrossEntropyBackward{x, targets, column, column, x, {.z_loss = number}});
+    };
+    const auto accepts = [](const char*, const auto& problem) { BOOST_CHECK_NO_THROW(problem.check()); };
+    with(largest, accepts);
+    if (computed == DType::f64)
+      with(1e39, accepts), with(1e-50, accepts);
+    else
+      with(1e39, refuses), with(1e-50, refuses);
+    BOOST_CHECK_NO_THROW((RopeTables{angles, angles, {.theta = 1e39}}.check()));
+    refuses("theta", RopeTables{angles, angles, {.theta = infinity}});
+    RopeOptions scaled{.scaling = {.rope_type = RopeType::llama3}};
+    BOOST_CHECK_NO_THROW((RopeTables{angles, angles, scaled}.check()));
+    scaled.scaling.factor = infinity;
+    refuses("scaling.factor", RopeTables{angles, angles, scaled});
+    scaled.scaling.factor = 8;
+    scaled.scaling.high_freq_factor = infinity;
+    refuses("scaling.high_freq_factor", RopeTables{angles, angles, scaled});
+  }
 }
 
 BOOST_AUTO_TEST_CASE(outputs_that_share_memory_are_refused) {

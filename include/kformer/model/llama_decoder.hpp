@@ -130,8 +130,8 @@ class LlamaDecoder {
   /// The logits of some tokens of the last step.
   /// \param exec the instance
   /// \param rows (count), int32: which tokens of the step, by their row; NaN for a row that the step did not have
-  /// \throws NotSupported if there was no step
   /// \returns (count, vocab_size), in memory of the decoder, until the next call
+  /// \throws NotSupported if there was no step
   /// \throws DimensionMismatch if there are more rows than the decoder was made for
   Matrix logits(const Exec& exec, const Integers& rows);
 

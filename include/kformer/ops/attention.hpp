@@ -174,7 +174,7 @@ inline std::size_t attention_forward_workspace_bytes(
 /// \param v         (batch, kv_len, kv_heads, v_head_dim), T
 /// \param out       (batch, q_len, q_heads, v_head_dim), T, overwritten; saved for backward
 /// \param lse       (batch, q_heads, q_len), compute_t<T>, overwritten; saved for backward
-/// \param options   scale, causal, window, softcap
+/// \param options   scale, causal, window, softcap, compute, batch_invariant
 /// \param extras    bias, ALiBi slopes, sinks, packed sequences, block mask
 /// \param workspace of any size, or none; see `attention_forward_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not match, or the workspace is not aligned

@@ -57,6 +57,7 @@ struct KvCompact {
 /// \param k_cache (cache slots, kv_heads, head_dim), T; other slots are not touched
 /// \param v_cache (cache slots, kv_heads, v_head_dim), T; likewise
 /// \throws DimensionMismatch if extents, strides or storage types do not match
+/// \throws NotSupported if the cache has more than 2³¹ − 1 slots
 template <ExecutionSpace Exec, AnyView K, AnyView V, AnyView S, AnyView KC, AnyView VC>
 void kv_append(const Exec& exec, const K& k, const V& v, const S& slots, const KC& k_cache, const VC& v_cache) {
   using T = Impl::scalar_t<K>;
@@ -84,7 +85,7 @@ void kv_append(const K& k, const V& v, const S& slots, const KC& k_cache, const 
 /// \param v           (tokens, kv_heads, v_head_dim), T, overwritten
 /// \param page_tokens tokens per page
 /// \throws DimensionMismatch if extents, strides or storage types do not match
-/// \throws NotSupported if page_tokens is not positive
+/// \throws NotSupported if page_tokens is not positive, or the cache has more than 2³¹ − 1 slots
 template <ExecutionSpace Exec, AnyView KC, AnyView VC, AnyView P, AnyView K, AnyView V>
 void kv_gather(const Exec& exec, const KC& k_cache, const VC& v_cache, const P& pages, const K& k, const V& v,
                std::int64_t page_tokens) {

@@ -57,6 +57,7 @@ struct KvAppendInt8Operands {
 /// \param exec     the instance everything is launched on; nothing is fenced or allocated
 /// \param operands the Views, as `KvAppendInt8Operands` names them
 /// \throws DimensionMismatch if extents, strides or storage types do not match
+/// \throws NotSupported if the cache has more than 2³¹ − 1 slots
 template <ExecutionSpace Exec, class... V>
 void kv_append_int8(const Exec& exec, const KvAppendInt8Operands<V...>& operands) {
   using T = Impl::scalar_t<decltype(operands.k)>;

@@ -10,7 +10,7 @@
 ///
 /// Every function also takes batches: every matrix of a call then has one more extent, the
 /// first, and computes `y_b = x_b W_bᵀ` for each. A stride of 0 along it gives all of them the same
-/// factor. A bias is the same for all.
+/// factor; outputs have a place of their own for each. A bias is the same for all.
 
 namespace kformer {
 
@@ -72,8 +72,8 @@ struct LinearBackwardBias {
   void check() const;
 };
 
-/// The checks of the options, for whatever function has them.
-void check_linear_options(const Operands& all, const LinearOptions& options);
+/// The checks of the options, for whatever function has them. The matrices are stored as `stored`.
+void check_linear_options(const Operands& all, const LinearOptions& options, DType stored);
 
 /// The storage types, extents and options of `linear_forward`, for whatever function has these operands.
 const Operands& check_linear_forward(const Operands& all, const LinearForward& p);
@@ -89,10 +89,10 @@ void check_linear_backward(const LinearBackwardInput& input, const LinearBackwar
 /// \param x       (rows, in), T
 /// \param weight  (out, in), T
 /// \param y       (rows, out), T, overwritten; shares no memory with `x` or `weight`
-/// \param options `scale`, `allow_tf32`
+/// \param options `scale`, `allow_tf32`, `batch_invariant`
 /// \param workspace as much as `linear_forward_workspace_bytes` returns, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not match
-/// \throws NotSupported      if `scale` is not finite
+/// \throws NotSupported      if compute_t<T> does not hold `scale`
 template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView Y>
 void linear_forward(const Exec& exec, const X& x, const W& weight, const Y& y,
                     const LinearOptions& options = {}, const Workspace& workspace = {}) {
@@ -127,10 +127,10 @@ std::size_t linear_forward_workspace_bytes(const Exec& = Exec()) {
 /// \param weight  (out, in), T
 /// \param bias    (out), T, added to every row
 /// \param y       (rows, out), T, overwritten; shares no memory with the inputs
-/// \param options `scale`, `allow_tf32`
+/// \param options `scale`, `allow_tf32`, `batch_invariant`
 /// \param workspace as much as `linear_bias_forward_workspace_bytes` returns, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not match
-/// \throws NotSupported      if `scale` is not finite
+/// \throws NotSupported      if compute_t<T> does not hold `scale`
 template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView B, AnyView Y>
 void linear_bias_forward(const Exec& exec, const X& x, const W& weight, const B& bias, const Y& y,
                          const LinearOptions& options = {}, const Workspace& workspace = {}) {
@@ -163,10 +163,10 @@ std::size_t linear_bias_forward_workspace_bytes(const Exec& = Exec()) {
 /// \param residual (rows, out), T; may be `y` itself (then `y += scale · x Wᵀ`), otherwise shares no memory
 ///                 with it
 /// \param y        (rows, out), T, overwritten; shares no memory with `x` or `weight`
-/// \param options  `scale`, `allow_tf32`
+/// \param options  `scale`, `allow_tf32`, `batch_invariant`
 /// \param workspace as much as `linear_residual_forward_workspace_bytes` returns, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not match
-/// \throws NotSupported      if `scale` is not finite
+/// \throws NotSupported      if compute_t<T> does not hold `scale`
 template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView R, AnyView Y>
 void linear_residual_forward(const Exec& exec, const X& x, const W& weight, const R& residual, const Y& y,
                              const LinearOptions& options = {}, const Workspace& workspace = {}) {
@@ -201,7 +201,7 @@ std::size_t linear_residual_forward_workspace_bytes(const Exec& = Exec()) {
 /// \param options `scale`, `allow_tf32`
 /// \param workspace as much as `linear_backward_input_workspace_bytes` returns, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not match
-/// \throws NotSupported      if `scale` is not finite
+/// \throws NotSupported      if compute_t<T> does not hold `scale`
 template <ExecutionSpace Exec, AnyView W, AnyView DY, AnyView DX>
 void linear_backward_input(const Exec& exec, const W& weight, const DY& dy, const DX& dx,
                            const LinearOptions& options = {}, const Workspace& workspace = {}) {
@@ -235,7 +235,7 @@ std::size_t linear_backward_input_workspace_bytes(const Exec& = Exec()) {
 /// \param options `scale`, `allow_tf32`
 /// \param workspace as much as `linear_backward_weight_workspace_bytes` returns, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not match
-/// \throws NotSupported      if `scale` is not finite
+/// \throws NotSupported      if compute_t<T> does not hold `scale`
 template <ExecutionSpace Exec, AnyView X, AnyView DY, AnyView DW>
 void linear_backward_weight(const Exec& exec, const X& x, const DY& dy, const DW& dweight,
                             const LinearOptions& options = {}, const Workspace& workspace = {}) {
@@ -270,7 +270,7 @@ std::size_t linear_backward_weight_workspace_bytes(const Exec& = Exec()) {
 /// \param options `scale`, `allow_tf32`
 /// \param workspace as much as `linear_backward_workspace_bytes` returns, or none
 /// \throws DimensionMismatch if extents, strides or storage types do not match; then nothing was launched
-/// \throws NotSupported      if `scale` is not finite
+/// \throws NotSupported      if compute_t<T> does not hold `scale`
 template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView DY, AnyView DX, AnyView DW>
 void linear_backward(const Exec& exec, const X& x, const W& weight, const DY& dy, const DX& dx,
                      const DW& dweight, const LinearOptions& options = {}, const Workspace& workspace = {}) {

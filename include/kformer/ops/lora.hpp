@@ -108,14 +108,14 @@ struct LoraForwardOperands {
 
 /// The linear map with adapters: `xa_p = s_p x A_pᵀ` and `y = x Wᵀ + xa_p B_pᵀ` in the columns of each part p,
 /// `y = x Wᵀ` in all others. y is written once: the terms of the adapters are added while sums are in registers,
-/// and rounded once. (`cublaslt` adds them in memory; in 16 bits it rounds them twice.) On hosts a thread computes
-/// xa of its rows before their y, while x is in its cache.
+/// and rounded once. (`cublaslt` adds them in memory; in 16 bits it rounds them twice.) x is read twice: by the
+/// products for xa, and then by those for y.
 ///
 /// \param exec      the instance everything is launched on; nothing is fenced or allocated
 /// \param operands  the Views, as `LoraForwardOperands` names them
 /// \param options   of the products
 /// \throws DimensionMismatch if extents, strides or storage types do not match, or parts overlap
-/// \throws NotSupported      if a scale is not finite
+/// \throws NotSupported      if compute_t<T> does not hold a scale
 template <ExecutionSpace Exec, class X, class W, class A, class B, class U, class Y, std::size_t count>
 void lora_forward(const Exec& exec, const LoraForwardOperands<X, W, A, B, U, Y, count>& operands,
                   const LoraOptions& options = {}) {
@@ -157,7 +157,7 @@ struct LoraBiasForwardOperands {
 /// \param operands the Views, as `LoraBiasForwardOperands` names them
 /// \param options  of the products
 /// \throws DimensionMismatch if extents, strides or storage types do not match, or parts overlap
-/// \throws NotSupported      if a scale is not finite
+/// \throws NotSupported      if compute_t<T> does not hold a scale
 template <ExecutionSpace Exec, class X, class W, class V, class A, class B, class U, class Y, std::size_t count>
 void lora_bias_forward(const Exec& exec, const LoraBiasForwardOperands<X, W, V, A, B, U, Y, count>& operands,
                        const LoraOptions& options = {}) {
@@ -199,7 +199,7 @@ struct LoraResidualForwardOperands {
 /// \param operands the Views, as `LoraResidualForwardOperands` names them
 /// \param options  of the products
 /// \throws DimensionMismatch if extents, strides or storage types do not match, or parts overlap
-/// \throws NotSupported      if a scale is not finite
+/// \throws NotSupported      if compute_t<T> does not hold a scale
 template <ExecutionSpace Exec, class X, class W, class R, class A, class B, class U, class Y, std::size_t count>
 void lora_residual_forward(const Exec& exec,
                            const LoraResidualForwardOperands<X, W, R, A, B, U, Y, count>& operands,
@@ -242,7 +242,7 @@ struct LoraBackwardInputOperands {
 /// \param exec     the instance
 /// \param operands the Views, as `LoraBackwardInputOperands` names them
 /// \throws DimensionMismatch if extents, strides or storage types do not match, or parts overlap
-/// \throws NotSupported      if a scale is not finite
+/// \throws NotSupported      if compute_t<T> does not hold a scale
 template <ExecutionSpace Exec, class W, class A, class B, class DY, class DU, class DX, std::size_t count>
 void lora_backward_input(const Exec& exec,
                          const LoraBackwardInputOperands<W, A, B, DY, DU, DX, count>& operands) {

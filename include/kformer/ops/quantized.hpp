@@ -121,6 +121,7 @@ struct QuantizedEmbeddingForward {
 /// \param matrix (rows, cols)
 /// \param y      (rows, cols), T, overwritten
 /// \throws DimensionMismatch if extents or strides do not fit, or the matrix has no data
+/// \throws NotSupported if the format is none of `QuantizedFormat`
 template <ExecutionSpace Exec, AnyView Y>
 void dequantize(const Exec& exec, const QuantizedMatrix& matrix, const Y& y) {
   using T = Impl::scalar_t<Y>;
@@ -156,6 +157,7 @@ void dequantize(const QuantizedMatrix& matrix, const Y& y) {
 /// \param x      (rows, cols), T
 /// \param matrix (rows, cols), overwritten; shares no memory with `x`
 /// \throws DimensionMismatch if extents or strides do not fit, or the matrix has no data
+/// \throws NotSupported if the format is none of `QuantizedFormat`
 template <ExecutionSpace Exec, AnyView X>
 void quantize(const Exec& exec, const X& x, const QuantizedOutput& matrix) {
   using T = Impl::scalar_t<X>;
@@ -215,11 +217,11 @@ std::size_t quantized_linear_forward_workspace_bytes(std::int64_t rows, const Qu
 /// \param x         (rows, in), T
 /// \param weight    (out, in)
 /// \param y         (rows, out), T, overwritten; shares no memory with `x` or `weight`
-/// \param options   `activations`, `scale`
+/// \param options   `activations`, `scale`, `batch_invariant`
 /// \param workspace at least `quantized_linear_forward_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not match, the weight has no data, or the
 ///         workspace is too small
-/// \throws NotSupported if `scale` is not finite, or `activations` are int8 and the weight is NF4
+/// \throws NotSupported if compute_t<T> does not hold `scale`, or `activations` are int8 and the weight is NF4
 template <ExecutionSpace Exec, AnyView X, AnyView Y>
 void quantized_linear_forward(const Exec& exec, const X& x, const QuantizedMatrix& weight, const Y& y,
                               const QuantizedLinearOptions& options = {}, const Workspace& workspace = {}) {
@@ -243,11 +245,11 @@ void quantized_linear_forward(const X& x, const QuantizedMatrix& weight, const Y
 /// \param weight    (out, in)
 /// \param residual  (rows, out), T; may be `y` itself, otherwise shares no memory with it
 /// \param y         (rows, out), T, overwritten; shares no memory with `x` or `weight`
-/// \param options   `activations`, `scale`
+/// \param options   `activations`, `scale`, `batch_invariant`
 /// \param workspace at least `quantized_linear_residual_forward_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not match, the weight has no data, or the
 ///         workspace is too small
-/// \throws NotSupported if `scale` is not finite, or `activations` are int8 and the weight is NF4
+/// \throws NotSupported if compute_t<T> does not hold `scale`, or `activations` are int8 and the weight is NF4
 template <ExecutionSpace Exec, AnyView X, AnyView R, AnyView Y>
 void quantized_linear_residual_forward(const Exec& exec, const X& x, const QuantizedMatrix& weight,
                                        const R& residual, const Y& y,
@@ -316,7 +318,7 @@ std::size_t quantized_linear_backward_input_workspace_bytes(std::int64_t rows, c
 /// \param workspace at least `quantized_linear_backward_input_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not match, the weight has no data, or the
 ///         workspace is too small
-/// \throws NotSupported if `scale` is not finite
+/// \throws NotSupported if compute_t<T> does not hold `scale`
 template <ExecutionSpace Exec, AnyView DY, AnyView DX>
 void quantized_linear_backward_input(const Exec& exec, const QuantizedMatrix& weight, const DY& dy,
                                      const DX& dx, const LinearOptions& options = {},
@@ -342,6 +344,7 @@ void quantized_linear_backward_input(const QuantizedMatrix& weight, const DY& dy
 /// \param weight (vocabulary, hidden)
 /// \param y      (rows, hidden), T, overwritten
 /// \throws DimensionMismatch if extents, strides or storage types do not match, or the table has no data
+/// \throws NotSupported if the format is none of `QuantizedFormat`
 template <ExecutionSpace Exec, AnyView I, AnyView Y>
 void quantized_embedding_forward(const Exec& exec, const I& ids, const QuantizedMatrix& weight, const Y& y) {
   using T = Impl::scalar_t<Y>;

@@ -70,6 +70,7 @@ struct RmsNormBackward {
 /// \param rstd    (rows), compute_t<T>, overwritten; saved for backward
 /// \param options epsilon
 /// \throws DimensionMismatch if extents, strides or storage types do not match
+/// \throws NotSupported if eps is negative, or compute_t<T> does not hold it
 template <ExecutionSpace Exec, AnyView X, AnyView W, AnyView Y, AnyView R>
 void rms_norm_forward(const Exec& exec, const X& x, const W& weight, const Y& y, const R& rstd,
                       const RmsNormOptions& options = {}) {
@@ -110,6 +111,7 @@ struct RmsNormResidualForwardOperands {
 /// \param operands the Views, as `RmsNormResidualForwardOperands` names them
 /// \param options  epsilon
 /// \throws DimensionMismatch if extents, strides or storage types do not match
+/// \throws NotSupported if eps is negative, or compute_t<T> does not hold it
 template <ExecutionSpace Exec, class... V>
 void rms_norm_residual_forward(const Exec& exec, const RmsNormResidualForwardOperands<V...>& operands,
                                const RmsNormOptions& options = {}) {
@@ -152,6 +154,7 @@ struct QkNormForwardOperands {
 /// \param operands the Views, as `QkNormForwardOperands` names them
 /// \param options  epsilon
 /// \throws DimensionMismatch if extents, strides or storage types do not match
+/// \throws NotSupported if eps is negative, or compute_t<T> does not hold it
 template <ExecutionSpace Exec, class... V>
 void qk_norm_forward(const Exec& exec, const QkNormForwardOperands<V...>& operands,
                      const RmsNormOptions& options = {}) {

@@ -108,6 +108,7 @@ void rope_tables(const C& cos, const S& sin, const RopeOptions& options = {}) {
 ///                  of the first element of every sequence, after which positions are consecutive
 /// \param layout    which components form a pair
 /// \throws DimensionMismatch if extents, strides or types do not fit, or head_dim is odd
+/// \throws NotSupported      if `layout` has no such value
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView C, AnyView S, Impl::RopePositions P = std::int64_t>
 void rope_forward(const Exec& exec, const Q& q, const K& k, const C& cos, const S& sin, const P& positions = 0,
                   RopeLayout layout = RopeLayout::half_split) {
@@ -133,6 +134,7 @@ void rope_forward(const Q& q, const K& k, const C& cos, const S& sin, const P& p
 /// \param positions (batch, seq) or (1, seq), int32, or the first position, as in forward
 /// \param layout    as in forward
 /// \throws DimensionMismatch if extents, strides or types do not fit, or head_dim is odd
+/// \throws NotSupported      if `layout` has no such value
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView C, AnyView S, Impl::RopePositions P = std::int64_t>
 void rope_backward(const Exec& exec, const Q& dq, const K& dk, const C& cos, const S& sin,
                    const P& positions = 0, RopeLayout layout = RopeLayout::half_split) {

@@ -112,7 +112,7 @@ struct SampleOperands {
 /// \param options   temperature, filters, seed
 /// \param workspace `sample_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not match, or the workspace is too small
-/// \throws NotSupported if an option is out of range
+/// \throws NotSupported if an option is out of range, or there are more than 2²³ tokens
 template <ExecutionSpace Exec, class... V>
 void sample(const Exec& exec, const SampleOperands<V...>& operands, const SamplingOptions& options = {},
             const Workspace& workspace = {}) {
@@ -143,7 +143,7 @@ void sample(const SampleOperands<V...>& operands, const SamplingOptions& options
 /// \param options           temperature, filters, seed
 /// \param workspace         `sample_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not match, or the workspace is too small
-/// \throws NotSupported if an option is out of range
+/// \throws NotSupported if an option is out of range, or there are more than 2²³ tokens
 template <ExecutionSpace Exec, AnyView L, AnyView P, AnyView I, AnyView O>
 void sample(const Exec& exec, const L& logits, const P& positions, const I& tokens, const O& log_probabilities,
             const SamplingOptions& options = {}, const Workspace& workspace = {}) {

@@ -47,6 +47,8 @@ struct StandardAttentionBackward {
 ///                      softmax in their place; saved for backward
 /// \param options       scale, causal, window
 /// \throws DimensionMismatch if extents, strides or storage types do not match
+/// \throws NotSupported if an option is out of range, or `softcap` or `batch_invariant` is set, which only flash
+///         attention has
 template <ExecutionSpace Exec, AnyView Q, AnyView K, AnyView V, AnyView O, AnyView P>
 void standard_attention_forward(const Exec& exec, const Q& q, const K& k, const V& v, const O& out,
                                 const P& probabilities, const AttentionOptions& options = {}) {
@@ -88,6 +90,8 @@ struct StandardAttentionMaskedForwardOperands {
 /// \param operands the Views, as `StandardAttentionMaskedForwardOperands` names them
 /// \param options  scale, causal, window; they hide keys in addition to the mask
 /// \throws DimensionMismatch if extents, strides or storage types do not match
+/// \throws NotSupported if an option is out of range, or `softcap` or `batch_invariant` is set, which only flash
+///         attention has
 template <ExecutionSpace Exec, class... V>
 void standard_attention_masked_forward(const Exec& exec,
                                        const StandardAttentionMaskedForwardOperands<V...>& operands,
@@ -152,6 +156,8 @@ struct StandardAttentionBackwardOperands {
 /// \param options   the scale of forward; causal and window are in the probabilities already
 /// \param workspace at least `standard_attention_backward_workspace_bytes`
 /// \throws DimensionMismatch if extents, strides or storage types do not match, or the workspace is too small
+/// \throws NotSupported if an option is out of range, or `softcap` or `batch_invariant` is set, which only flash
+///         attention has
 template <ExecutionSpace Exec, class... V>
 void standard_attention_backward(const Exec& exec, const StandardAttentionBackwardOperands<V...>& operands,
                                  const AttentionOptions& options = {}, const Workspace& workspace = {}) {

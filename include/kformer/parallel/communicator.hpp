@@ -15,7 +15,7 @@
 #include "kformer/parallel/communication_log.hpp"
 
 /// \file
-/// Ranks and how they exchange bytes. `Collectives` makes sums and copies of arrays of it.
+/// Ranks and how they exchange bytes. `Collectives` builds sums and copies of arrays on it.
 
 namespace kformer {
 

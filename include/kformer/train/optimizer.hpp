@@ -76,12 +76,14 @@ class Optimizer {
 
   /// The first half of a step for callers that decide by the norm: waits for the norm of the gradients. `update`
   /// or `skip` follows.
+  /// \throws NotSupported if `prepare` was not called
   /// \returns the norm without the loss scale, before it is clipped
   [[nodiscard]] double measure(const Exec& exec);
 
   /// In place of `measure`, if the parameters are not all that the norm is of.
   /// \param exec the instance
   /// \param norm of the gradients of the scaled loss
+  /// \throws NotSupported if `prepare` was not called
   /// \returns the norm without the loss scale, before it is clipped
   double set_norm(const Exec& exec, double norm);
 

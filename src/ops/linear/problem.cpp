@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "ops/common/held_numbers.hpp"
+
 namespace kformer::Impl {
 
 namespace {
@@ -19,8 +21,9 @@ void check_batches(const Operands& all, std::initializer_list<TensorRef> matrice
 }
 }  // namespace
 
-void check_linear_options(const Operands& all, const LinearOptions& options) {
+void check_linear_options(const Operands& all, const LinearOptions& options, DType stored) {
   all.require_option(std::isfinite(options.scale), "scale must be finite");
+  require_held(all, "scale", options.scale, compute_dtype(stored));
 }
 
 Operands LinearForward::operands() const {
@@ -38,7 +41,7 @@ void LinearForward::check() const {
 const Operands& check_linear_forward(const Operands& all, const LinearForward& p) {
   all.require_floating("x");
   for (const char* role : {"weight", "bias", "residual", "y"}) all.require_dtype(role, p.x.dtype);
-  check_linear_options(all, p.options);
+  check_linear_options(all, p.options, p.x.dtype);
   check_batches(all, {p.x, p.weight, p.y, p.residual});
   return all.require_extents(cols(p.weight) == cols(p.x), "weight to have one column per column of x")
       .require_extents(rows(p.y) == rows(p.x) && cols(p.y) == rows(p.weight),
@@ -63,7 +66,7 @@ void check_input(const Operands& all, const LinearBackwardInput& p) {
                        "dx to have the rows of dy and one column per column of weight")
       .require_unit_stride()
       .require_disjoint("dx");
-  check_linear_options(all, p.options);
+  check_linear_options(all, p.options, p.weight.dtype);
 }
 
 void check_weight(const Operands& all, const LinearBackwardWeight& p) {
@@ -75,7 +78,7 @@ void check_weight(const Operands& all, const LinearBackwardWeight& p) {
                        "dweight to have one row per column of dy and one column per column of x")
       .require_unit_stride()
       .require_disjoint("dweight");
-  check_linear_options(all, p.options);
+  check_linear_options(all, p.options, p.x.dtype);
 }
 }  // namespace
 

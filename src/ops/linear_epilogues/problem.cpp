@@ -14,7 +14,7 @@ void LinearSwigluForward::check() const {
   const Operands all = operands();
   all.require_floating("x");
   for (const char* role : {"weight", "gate_up", "product"}) all.require_dtype(role, x.dtype);
-  check_linear_options(all, options);
+  check_linear_options(all, options, x.dtype);
   const std::int64_t rows = x.extent[0], intermediate = product.extent[1];
   all.require_extents(weight.has_extents({2 * intermediate, x.extent[1]}),
                       "weight to have two rows per column of product and one column per column of x")

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <string>
 
+#include "ops/common/held_numbers.hpp"
+
 namespace kformer::Impl {
 
 namespace {
@@ -22,11 +24,13 @@ const Operands& check_parts(const Operands& all, const TensorRef& weight, const 
     column = part.column + part.columns();
     finite = finite && std::isfinite(part.scale);
   }
-  return all.require_extents(in_order, "the parts to adapt columns of y in ascending order, without overlap")
+  all.require_extents(in_order, "the parts to adapt columns of y in ascending order, without overlap")
       .require_extents(a.has_extents({parts.rank(), weight.extent[1]}),
                        "a to have one row per rank of the parts, " + std::to_string(parts.rank()) +
                            ", and one column per column of weight")
       .require_option(finite, "the scale of every part must be finite");
+  for (const LoraFactor& part : parts) require_held(all, "scale", part.scale, compute_dtype(weight.dtype));
+  return all;
 }
 
 }  // namespace

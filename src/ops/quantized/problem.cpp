@@ -3,6 +3,7 @@
 
 #include "kformer/core/option_checks.hpp"
 #include "kformer/ops/quantized.hpp"
+#include "ops/common/held_numbers.hpp"
 
 namespace kformer::Impl {
 
@@ -78,6 +79,7 @@ void QuantizedLinearForward::check() const {
                        "xa to have the rows of x and b those of weight, with equal columns")
       .require_unit_stride()
       .require_option(std::isfinite(options.scale), "scale must be finite");
+  require_held(all, "scale", options.scale, compute_dtype(x.dtype));
   require_enumerator(all, "activations", options.activations);
   all.require_option(
       options.activations == Activations::full || has_integer_codes(weight.format),
@@ -111,6 +113,7 @@ void QuantizedLinearBackwardInput::check() const {
                        "dxa to have the rows of dy and a the columns of weight, with one row per column of dxa")
       .require_unit_stride()
       .require_option(std::isfinite(options.scale), "scale must be finite");
+  require_held(all, "scale", options.scale, compute_dtype(dy.dtype));
   all.with("weight", memory_of(weight)).require_disjoint("dx", {"addend"});
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/ops/rms_norm.hpp"
 
+#include "ops/common/held_numbers.hpp"
+
 namespace kformer::Impl {
 
 namespace {
@@ -51,6 +53,7 @@ void RmsNormForward::check() const {
       .require_option(eps >= 0, "eps must not be negative, got " + std::to_string(eps))
       .require_disjoint("sum", {"x", "residual"})
       .require_disjoint("rstd");
+  require_held(all, "eps", eps, compute_dtype(x.dtype));
   if (residual.present())
     all.require_disjoint("y");
   else
@@ -76,6 +79,7 @@ void QkNormForward::check() const {
                        "k to have the extents of q except for the heads")
       .require_unit_stride()
       .require_option(q.eps >= 0, "eps must not be negative, got " + std::to_string(q.eps));
+  require_held(all, "eps", q.eps, compute_dtype(q.x.dtype));
   check_heads(q, q.x.dtype, "q", all);
   check_heads(k, q.x.dtype, "k", all);
 }

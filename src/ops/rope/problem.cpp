@@ -2,6 +2,7 @@
 #include "kformer/ops/rope.hpp"
 
 #include "kformer/core/option_checks.hpp"
+#include "ops/common/held_numbers.hpp"
 
 namespace kformer::Impl {
 
@@ -11,6 +12,7 @@ void check_rope_options(const Operands& all, const RopeOptions& options) {
   require_enumerator(all, "layout", options.layout);
   require_enumerator(all, "scaling.rope_type", s.rope_type);
   all.require_option(options.theta > 0, "theta must be positive, got " + text(options.theta));
+  require_held(all, "theta", options.theta, DType::f64);  // the angles are computed in double
   if (s.rope_type == RopeType::none) return;
   all.require_option(s.factor > 0, "scaling.factor must be positive, got " + text(s.factor))
       .require_option(s.low_freq_factor > 0 && s.high_freq_factor > s.low_freq_factor,
@@ -19,6 +21,8 @@ void check_rope_options(const Operands& all, const RopeOptions& options) {
       .require_option(s.original_max_position_embeddings > 0,
                       "scaling.original_max_position_embeddings must be positive, got " +
                           std::to_string(s.original_max_position_embeddings));
+  require_held(all, "scaling.factor", s.factor, DType::f64);
+  require_held(all, "scaling.high_freq_factor", s.high_freq_factor, DType::f64);
 }
 
 Operands RopeTables::operands() const { return Operands("rope_tables", {{"cos", cos}, {"sin", sin}}); }
