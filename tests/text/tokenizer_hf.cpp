@@ -107,6 +107,9 @@ BOOST_AUTO_TEST_CASE(patterns_split_before_merging) {
   BOOST_TEST(split("[23]", "MergedWithPrevious")->encode("1234") == (Ids{256, '3', '4'}));
   // U+180E is white space to PCRE2, but not to Unicode.
   BOOST_TEST(split(R"(\s)", "Removed")->encode("1\xE1\xA0\x8E\x32") == (Ids{'1', 0xE1, 0xA0, 0x8E, '2'}));
+  // A script has no more than its characters: U+3002 is used with Han, but common to many scripts.
+  BOOST_TEST(split(R"(\p{Han})", "Removed")->encode("1\u4F60\u3002").size() == 4u);
+  BOOST_TEST(split(R"([^\p{^Han}]+)", "Removed")->encode("1\u4F60\u3002").size() == 4u);
   BOOST_TEST(split("[12]", "Contiguous")->encode("1234") == (Ids{256, '3', '4'}));
   BOOST_TEST(with(R"({"type":"Digits","individual_digits":true},)")->encode("12 1") ==
              (Ids{'1', '2', ' ', '1'}));

@@ -49,6 +49,23 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(text);
 }
 
+/// A pattern of PCRE2, or null with an error.
+pcre2_code* compile(std::string_view expression, int& error) {
+  PCRE2_SIZE place = 0;
+  return pcre2_compile(
+      reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
+      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT, &error,
+      &place, nullptr);
+}
+
+/// Whether this is the name of a script, such as Han.
+bool is_script(std::string_view name) {
+  int error = 0;
+  pcre2_code* code = compile("\\p{sc:" + std::string(name) + "}", error);
+  pcre2_code_free(code);
+  return code != nullptr;
+}
+
 /// Where PCRE2 reads the beginning of `rest` otherwise than Oniguruma, which reads the patterns of these files: what is
 /// there; else nothing.
 std::string_view read_otherwise(std::string_view rest) {
@@ -75,60 +92,96 @@ std::string_view read_otherwise(std::string_view rest) {
   return {};
 }
 
-/// The expression in PCRE2's syntax. Most of the syntax is common; `\s` there is White_Space here, and what
-/// is not known to be the same is refused.
-std::string to_pcre2(std::string_view expression, const std::string& file) {
-  if (expression.find("&&") != std::string_view::npos)
-    unsupported(file, "the pattern " + in_quotes(expression), "it has '&&', an intersection of classes");
-  std::string result;
-  bool in_class = false;
-  for (std::size_t i = 0; i < expression.size(); ++i) {
-    const char c = expression[i];
-    if (c == '[' && in_class)
-      unsupported(file, "the pattern " + in_quotes(expression), "it has a class within a class");
-    if (c == '[' || c == ']') in_class = c == '[';
-    const bool named = result.ends_with("\\p") || result.ends_with("\\P") || result.ends_with("\\x");
-    const bool all_caseless = i == 0 && expression.starts_with("(?i)");
-    if (!in_class && !named && !all_caseless)
-      if (const std::string_view other = read_otherwise(expression.substr(i)); !other.empty())
-        unsupported(file, "the pattern " + in_quotes(expression),
-                    "it has " + in_quotes(other) + ", which has another meaning elsewhere");
-    if (c != '\\' || i + 1 == expression.size()) {
-      result += c;
-      continue;
+/// Turns an expression into PCRE2's syntax. Most of the syntax is common; `\s` there is White_Space here, and what is not
+/// known to be the same is refused.
+class Translation {
+ public:
+  Translation(std::string_view expression, const std::string& file)
+      : m_rest(expression), m_expression(expression), m_file(file) {}
+
+  std::string result() {
+    if (m_expression.find("&&") != m_expression.npos) refuse("'&&', an intersection of classes");
+    if (m_rest.starts_with("(?i)")) {
+      m_caseless = {true};
+      take(4);
     }
-    const char escaped = expression[++i];
+    while (!m_rest.empty()) m_rest[0] == '\\' && m_rest.size() > 1 ? take_escape() : take_character();
+    return m_result;
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& part) const {
+    unsupported(m_file, "the pattern " + in_quotes(m_expression), "it has " + part);
+  }
+
+  void take(std::size_t count) {
+    m_result += m_rest.substr(0, count);
+    m_rest.remove_prefix(std::min(count, m_rest.size()));
+  }
+
+  void take_character() {
+    const char c = m_rest[0];
+    if (c == '[' && m_in_class) refuse("a class within a class");
+    if (c == '[' || c == ']') m_in_class = c == '[';
+    if (!m_in_class) {
+      if (const std::string_view other = read_otherwise(m_rest); !other.empty())
+        refuse(in_quotes(other) + ", which has another meaning elsewhere");
+      if (c == '(') m_caseless.push_back(m_caseless.back() || m_rest.starts_with("(?i:"));
+      if (c == ')' && m_caseless.size() > 1) m_caseless.pop_back();
+    }
+    take(1);
+  }
+
+  void take_escape() {
+    const char escaped = m_rest[1];
+    const std::string_view behind = m_rest.substr(2);
     const bool alphanumeric = (escaped >= '0' && escaped <= '9') || (escaped >= 'a' && escaped <= 'z') ||
                               (escaped >= 'A' && escaped <= 'Z');
     // `\xE9` is a byte in these files.
-    const bool of_byte = escaped == 'x' && i + 1 < expression.size() &&
-                         std::string_view("89abcdefABCDEF").find(expression[i + 1]) != std::string_view::npos;
-    if (escaped == 's') {
-      result += "\\p{White_Space}";
-    } else if (escaped == 'S') {
-      result += "\\P{White_Space}";
+    const bool of_byte = escaped == 'x' && behind.find_first_of("89abcdefABCDEF") == 0;
+    if (escaped == 's' || escaped == 'S') {
+      m_result += escaped == 's' ? "\\p{White_Space}" : "\\P{White_Space}";
+      m_rest.remove_prefix(2);
+    } else if ((escaped == 'p' || escaped == 'P') && behind.starts_with('{')) {
+      take_property();
+    } else if (escaped == 'x' && behind.starts_with('{')) {
+      take(std::min(m_rest.find('}'), m_rest.size() - 1) + 1);
     } else if (!alphanumeric ||
                (!of_byte && std::string_view("dDpPrntx").find(escaped) != std::string_view::npos)) {
-      result += {'\\', escaped};
+      take(2);
     } else {
-      unsupported(file, "the pattern " + in_quotes(expression),
-                  std::string("it has the escape '\\") + escaped + "'");
+      refuse(std::string("the escape '\\") + escaped + "'");
     }
   }
-  return result;
-}
+
+  /// `\p{Han}`: a script alone means its extensions to PCRE2, among which are marks and punctuation of many scripts.
+  void take_property() {
+    const bool negated = m_rest.substr(3).starts_with('^');
+    const std::size_t begin = negated ? 4 : 3, end = std::min(m_rest.find('}'), m_rest.size());
+    const std::string name(m_rest.substr(begin, end - begin));
+    // Without case PCRE2 takes each for all of them.
+    const bool of_case = name == "Lu" || name == "Ll" || name == "Lt";
+    if (of_case && m_caseless.back())
+      refuse("'\\p{" + name + "}' without case, which has another meaning elsewhere");
+    take(begin);
+    if (is_script(name)) m_result += "sc:";
+    take(name.size() + 1);
+  }
+
+  std::string_view m_rest, m_expression;
+  const std::string& m_file;
+  std::string m_result;
+  bool m_in_class = false;
+  std::vector<bool> m_caseless{false};  // of the groups around a place
+};
 
 }  // namespace
 
 Pattern::Pattern(std::string_view expression, const std::string& file)
     : m_expression(expression), m_file(file) {
-  const std::string translated = to_pcre2(expression, file);
+  const std::string translated = Translation(expression, file).result();
   int error = 0;
-  PCRE2_SIZE place = 0;
-  pcre2_code* code =
-      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT,
-                    &error, &place, nullptr);
+  pcre2_code* code = compile(translated, error);
   if (code == nullptr)
     refuse(file,
            "the pattern " + in_quotes(expression) + " is not a valid regular expression: " + message_of(error));
