@@ -68,6 +68,20 @@ BOOST_AUTO_TEST_CASE(all_faults_are_reported_together_in_the_order_of_the_text) 
              "      |                ^~");
 }
 
+// Finding the line of each takes time, and nobody reads thousands.
+BOOST_AUTO_TEST_CASE(a_hundred_faults_are_listed_and_the_others_are_counted) {
+  const auto unknown = [&](int count) {
+    std::string keys = good + "[run]\n";
+    for (int i = 0; i < count; ++i) keys += "wrong" + std::to_string(i) + " = 1\n";
+    return faults(keys);
+  };
+  BOOST_TEST(!contains(unknown(100), "not listed"));
+  const std::string said = unknown(3000);
+  BOOST_TEST(contains(said, "unknown key 'wrong0' in [run]"));
+  BOOST_TEST(said.ends_with("\nerror: faults that are not listed: 2900"));
+  BOOST_TEST(said.size() < 50000u);
+}
+
 BOOST_AUTO_TEST_CASE(carets_stand_under_tabs_and_letters_of_several_bytes) {
   BOOST_TEST(
       faults(good + "\tdtype = [\"größe\", 7]\n") ==

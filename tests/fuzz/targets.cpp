@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "fuzz/targets.hpp"
 
+#include <stdexcept>
+#include <string>
+
+#include "fuzz/held_bytes.hpp"
 #include "kformer/core/error.hpp"
 
 namespace kformer::Testing {
@@ -14,12 +18,18 @@ const FuzzTarget* find_fuzz_target(std::string_view name) {
 }
 
 bool is_read(const FuzzTarget& target, std::string_view bytes) {
+  const HeldBytes held;
+  bool read = true;
   try {
     target.read(bytes);
-    return true;
   } catch (const Error&) {
-    return false;
+    read = false;
   }
+  if (const std::size_t most = held.most(), allowed = allowed_bytes(bytes.size()); most > allowed)
+    throw std::logic_error(std::string(target.name) + " held " + std::to_string(most) +
+                           " bytes for an input of " + std::to_string(bytes.size()) + "; allowed are " +
+                           std::to_string(allowed));
+  return read;
 }
 
 }  // namespace kformer::Testing

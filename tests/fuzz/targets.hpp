@@ -6,7 +6,7 @@
 
 /// \file
 /// Readers of foreign bytes as functions of these bytes. A reader may refuse them with a `kformer::Error`. Any other
-/// exception is a fault, and so is what a sanitizer finds.
+/// exception is a fault, and so is what a sanitizer finds, and more memory than an input of that size allows.
 
 namespace kformer::Testing {
 
@@ -29,6 +29,7 @@ std::span<const FuzzTarget> deck_targets();        ///< decks of every kind, and
 const FuzzTarget* find_fuzz_target(std::string_view name);
 
 /// Reads `bytes`. Returns false where the reader refused them with an error of the library.
+/// \throws std::logic_error if the reader held more memory at a time than `allowed_bytes` (held_bytes.hpp)
 bool is_read(const FuzzTarget& target, std::string_view bytes);
 
 }  // namespace kformer::Testing

@@ -9,10 +9,14 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from load_script import load_script
+
 SOURCE = Path(os.environ["KFORMER_SOURCE"])
-# Writes down its options, and keeps an input in a run that has the option FAIL.
+FUZZ = load_script("scripts/fuzz")
+# Writes down its options, and keeps an input in a run that has the option FAIL. In a run that has the option IDLE it does nothing.
 TARGET = """#!/bin/sh
 echo "$*" >>"$0.calls"
+case " $* " in *" $IDLE "*) exit 0 ;; esac
 echo "stat::number_of_executed_units: 7" >&2
 case " $* " in *" $FAIL "*) : >"$PREFIX/timeout-1"; exit 70 ;; esac
 """
@@ -25,12 +29,12 @@ class Fuzz(unittest.TestCase):
         self.build = Path(folder.name)
         (self.build / "tests/fuzz").mkdir(parents=True)
 
-    def fuzz(self, target, minutes=1, fail="nothing"):
+    def fuzz(self, target, minutes=1, fail="nothing", idle="nothing"):
         """Exit code, options of each run, and the line of the table."""
         program = self.build / f"tests/fuzz/kformer_fuzz_{target}"
         program.write_text(TARGET, encoding="utf-8")
         program.chmod(0o755)
-        environment = {**os.environ, "FAIL": fail, "PREFIX": str(self.build / "fuzz" / target)}
+        environment = {**os.environ, "FAIL": fail, "IDLE": idle, "PREFIX": str(self.build / "fuzz" / target)}
         command = [sys.executable, "-B", SOURCE / "scripts/fuzz", "--build", self.build, "--minutes", str(minutes), target]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         self.assertEqual(done.stderr, "")
@@ -68,6 +72,22 @@ class Fuzz(unittest.TestCase):
             (self.build / "tests/fuzz").mkdir(parents=True)
             code, calls, row = self.fuzz("text", fail=run)
             self.assertEqual((code, len(calls), row[4]), (1, 2, "1"))
+
+    def test_a_run_without_an_execution_is_a_fault(self):
+        for run in ("-max_len=16384", "-max_len=1000000"):
+            self.build = self.build / "again"
+            (self.build / "tests/fuzz").mkdir(parents=True)
+            code, _, row = self.fuzz("text", idle=run)
+            self.assertEqual((code, row[2], row[4]), (1, "7", "1"))
+
+    def test_python_that_executes_nothing_is_a_fault(self):
+        self.assertEqual(FUZZ.run_python(self.build, minutes=0, seed=1), 1)
+
+    def test_a_target_that_is_not_there_is_refused(self):
+        command = [sys.executable, "-B", SOURCE / "scripts/fuzz", "--build", self.build, "gguff"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no such target: gguff; there are adapter_config, ", done.stderr)
 
     def test_no_run_is_without_a_limit(self):
         _, calls, _ = self.fuzz("overrides", minutes=0.02)

@@ -2,6 +2,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include "error_text.hpp"
+#include "text/steps/piece_table.hpp"
 #include "tokenizer_files.hpp"
 
 namespace kformer::Testing {
@@ -50,9 +51,8 @@ BOOST_AUTO_TEST_CASE(broken_files_are_refused) {
                 "model.vocab is array, expected an object");
   check_refused(R"({"model":{"type":"BPE","vocab":{"a":"0"},"merges":[]}})",
                 "the id of token 'a' is not an integer");
-  check_refused(R"({"model":{"type":"BPE","vocab":{"a":-1},"merges":[]}})", "ids must lie in [0, 4194304)");
-  check_refused(R"({"model":{"type":"BPE","vocab":{"a":4194304},"merges":[]}})",
-                "ids must lie in [0, 4194304)");
+  check_refused(R"({"model":{"type":"BPE","vocab":{"a":-1},"merges":[]}})",
+                "ids must lie in [0, 65538) in a vocabulary of 1");
   check_refused(R"({"model":{"type":"BPE","vocab":{"a":18446744073709551615},"merges":[]}})", "not an integer");
   check_refused(R"({"model":{"type":"BPE","vocab":{"a":0,"b":0},"merges":[]}})",
                 "token 'b' with id 0: 'a' has that id already");
@@ -69,6 +69,29 @@ BOOST_AUTO_TEST_CASE(broken_files_are_refused) {
   std::string deep;
   for (int i = 0; i < 100000; ++i) deep += R"({"a":)";
   check_refused(deep, "nested deeper than 64 levels");
+}
+
+// The table of tokens has a place for each id, and a small file must not make it large.
+BOOST_AUTO_TEST_CASE(gaps_between_ids_have_a_limit) {
+  const auto with_vocabulary = [](const std::string& vocabulary, const std::string& added = "[]") {
+    return R"({"added_tokens":)" + added + R"(,"model":{"type":"BPE","vocab":)" + vocabulary +
+           R"(,"merges":[]},"decoder":{"type":"ByteLevel"}})";
+  };
+  BOOST_TEST(open_json(with_vocabulary(R"({"a":65539,"b":0})"))->vocab_size() == 65540);
+  check_refused(with_vocabulary(R"({"a":65540,"b":0})"),
+                "token 'a' with id 65540: ids must lie in [0, 65540) in a vocabulary of 2");
+  const auto added = [](int id) {
+    return R"([{"id":)" + std::to_string(id) + R"(,"content":"c"},{"id":2,"content":"d"}])";
+  };
+  BOOST_TEST(open_json(with_vocabulary(R"({"a":0,"b":1})", added(65543)))->vocab_size() == 65544);
+  check_refused(with_vocabulary(R"({"a":0,"b":1})", added(65544)),
+                "token 'c' with id 65544: ids must lie in [0, 65544) in a vocabulary of 4");
+  // However many tokens there are.
+  Impl::tokenizers::PieceTable table;
+  table.expect(4000000);
+  BOOST_TEST(file_error([&] {
+               table.add("a", 4194304, "made up");
+             }).find("[0, 4194304) in a vocabulary of 4000000") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(broken_components_are_refused) {

@@ -57,12 +57,20 @@ std::string quoted(const Place& place, const std::string& hint) {
 
 }  // namespace
 
+void Diagnostics::add(Fault fault) {
+  if (m_faults.size() < most_listed)
+    m_faults.push_back(std::move(fault));
+  else
+    ++m_others;
+}
+
 void Diagnostics::error(const Place& place, std::string message, std::string hint) {
-  m_faults.push_back({place, std::move(message), std::move(hint)});
+  add({place, std::move(message), std::move(hint)});
 }
 
 void Diagnostics::append(Diagnostics other) {
-  std::move(other.m_faults.begin(), other.m_faults.end(), std::back_inserter(m_faults));
+  for (Fault& fault : other.m_faults) add(std::move(fault));
+  m_others += other.m_others;
 }
 
 std::string Diagnostics::report() const {
@@ -76,6 +84,7 @@ std::string Diagnostics::report() const {
   for (const auto* fault : ordered)
     text += fmt::format("{}: error: {}\n{}", to_string(fault->place), fault->message,
                         quoted(fault->place, fault->hint));
+  if (m_others > 0) text += fmt::format("error: faults that are not listed: {}\n", m_others);
   if (!text.empty()) text.pop_back();
   return text;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,9 @@ namespace kformer::Impl::schema {
 /// Collects the faults of a deck, to report all of them at once.
 class Diagnostics {
  public:
+  /// How many faults are listed; of the others there is a number. Finding the line of each takes time.
+  static constexpr std::size_t most_listed = 100;
+
   /// Adds a fault. `hint` follows the caret: what to do, or which names exist.
   void error(const Place& place, std::string message, std::string hint = {});
 
@@ -19,7 +23,8 @@ class Diagnostics {
 
   bool empty() const { return m_faults.empty(); }
 
-  /// All faults in the order of the text: "deck.toml:14:1: error: ...", the line, and a caret under the place.
+  /// The first faults that were added, in the order of the text: "deck.toml:14:1: error: ...", the line, and a caret under the
+  /// place; then how many others there are.
   std::string report() const;
 
   /// \throws DeckError with the report, if there is any fault
@@ -31,7 +36,10 @@ class Diagnostics {
     std::string message;
     std::string hint;
   };
+  void add(Fault fault);
+
   std::vector<Fault> m_faults;
+  std::size_t m_others = 0;
 };
 
 /// "deck.toml:14:1", or "deck.toml" for a text as a whole.

@@ -19,6 +19,7 @@ void refuse_given(const Node& model, const std::string& key) {
 
 void read_vocabulary(const Node& vocabulary, PieceTable& pieces) {
   vocabulary.require_object();
+  pieces.expect(vocabulary.json().size());
   for (const auto& [piece, id] : vocabulary.json().items()) {
     const bool huge = id.is_number_unsigned() && id.get<std::uint64_t>() > PieceTable::most_ids;
     if (!id.is_number_integer() || huge)
@@ -80,6 +81,7 @@ void read_bpe_model(const Node& root, Pipeline& parts) {
 void read_added_tokens(const Node& root, Pipeline& parts) {
   const auto added = root.find("added_tokens");
   if (!added) return;
+  parts.pieces->expect(added->json().size());
   for (const Node& node : added->elements()) {
     AddedToken token;
     token.text = node.at("content").text();

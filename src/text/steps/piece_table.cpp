@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: MIT
 #include "text/steps/piece_table.hpp"
 
+#include <algorithm>
+
 #include "text/base/file.hpp"
 
 namespace kformer::Impl::tokenizers {
 
 void PieceTable::add(std::string_view piece, std::int64_t id, const std::string& file) {
   const auto token = [&] { return "token " + in_quotes(piece) + " with id " + std::to_string(id); };
-  if (id < 0 || id >= most_ids)
-    refuse(file, token() + ": ids must lie in [0, " + std::to_string(most_ids) + ")");
+  const std::size_t tokens = std::max(m_expected, m_ids.size() + 1),
+                    most = std::min<std::size_t>(most_ids, 2 * tokens + most_gaps);
+  if (id < 0 || static_cast<std::uint64_t>(id) >= most)
+    refuse(file, token() + ": ids must lie in [0, " + std::to_string(most) + ") in a vocabulary of " +
+                     std::to_string(tokens));
   const auto index = static_cast<std::size_t>(id);
   if (index >= m_pieces.size()) {
     m_pieces.resize(index + 1);
