@@ -110,11 +110,12 @@ void AttentionSweep::measure_case(const AttentionCase& point, AttentionResult& r
                   result);
   result.status = CaseStatus::unchecked;
   if (output) m_last = results;
-  if (checked) check_if_possible(result, [&] { check(point, judged_part(std::move(results)), result, stop); });
+  if (checked) check_if_possible(result, [&] { check(judged_part(std::move(results)), result, stop); });
 }
 
-void AttentionSweep::check(const AttentionCase& p, const measure::HostArrays& results, AttentionResult& result,
+void AttentionSweep::check(const measure::HostArrays& results, AttentionResult& result,
                            const std::function<bool()>& stop) {
+  const AttentionCase& p = result.point;
   const AttentionTask what = task(p), in_double = exact(what), textbook = naive(what), off = perturbed(what);
   AttentionTask same_in_double = what, of_lse = what;
   same_in_double.shape.dtype = of_lse.shape.dtype = DType::f64;

@@ -31,14 +31,18 @@ class AttentionSweep {
   /// \throws OutOfMemory if the deck says on_oom = "abort"
   AttentionResult run(const AttentionCase& point, const std::function<bool()>& stop);
 
+  /// Judges what a case computed, by kernels that the case did not run. Writes errors, status and message into `result`,
+  /// which says what the case was and what ran: `point`, `kernels`.
+  /// \param results the judged rows (`judged_part`)
+  /// \param stop    called between the runs that the results are compared with
+  void check(const measure::HostArrays& results, AttentionResult& result, const std::function<bool()>& stop);
+
   /// What the last case computed, if the deck asks for an output file; empty if that case failed.
   const measure::HostArrays& last_results() const { return m_last; }
 
  private:
   AttentionTask task(const AttentionCase& point) const;
   void measure_case(const AttentionCase& point, AttentionResult& result, const std::function<bool()>& stop);
-  void check(const AttentionCase& point, const measure::HostArrays& results, AttentionResult& result,
-             const std::function<bool()>& stop);
 
   const AttentionCompareDeck& m_deck;
   const AttentionTensors* m_tensors;
