@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What scripts of cmake/ make of their arguments, run by `cmake -P`."""
+"""What scripts of cmake/ make of their arguments, run by `cmake -P`, and what the presets say."""
 
+import json
 import os
 import re
 import shutil
@@ -116,6 +117,36 @@ class Switches(Scripts):
             self.assertEqual(status != 0, lacking is not None, errors)
             if lacking:
                 self.assertIn(f"Kformer_ENABLE_FUZZ is ON and needs Kformer_ENABLE_{lacking}, which is OFF.", errors)
+
+
+class Presets(unittest.TestCase):
+    """As CMake resolves them: a preset has what it inherits, unless it says otherwise."""
+
+    def presets(self, kind):
+        all_of_kind = {preset["name"]: preset for preset in json.loads((SOURCE / "CMakePresets.json").read_text())[f"{kind}Presets"]}
+
+        def resolved(preset):
+            inherited = resolved(all_of_kind[preset["inherits"]]) if "inherits" in preset else {}
+            return {**inherited, **preset, "cacheVariables": {**inherited.get("cacheVariables", {}), **preset.get("cacheVariables", {})}}
+
+        return {name: resolved(preset) for name, preset in all_of_kind.items() if not preset.get("hidden")}
+
+    def test_a_call_that_runs_no_test_has_failed(self):
+        presets = self.presets("test")
+        self.assertGreaterEqual(presets.keys(), {"openmp", "serial", "asan", "tsan", "cuda"})
+        for name, preset in presets.items():
+            self.assertEqual(preset["execution"]["noTestsAction"], "error", name)
+
+    def test_what_a_sanitizer_finds_ends_the_program(self):
+        presets = self.presets("configure")
+        for name in "asan", "fuzz":
+            flags = presets[name]["cacheVariables"]["CMAKE_CXX_FLAGS"].split()
+            self.assertRegex(" ".join(flags), r"-fsanitize=\S*\baddress,undefined\b")
+            self.assertIn("-fno-sanitize-recover=undefined", flags)
+        self.assertIn("-fsanitize=thread", presets["tsan"]["cacheVariables"]["CMAKE_CXX_FLAGS"].split())
+        # A thread sanitizer goes on, and ends with a code of its own unless it is told otherwise.
+        options = "".join(text for preset in self.presets("test").values() for text in preset.get("environment", {}).values())
+        self.assertNotRegex(options, "exitcode|halt_on_error|detect_leaks|report_bugs")
 
 
 if __name__ == "__main__":

@@ -56,8 +56,39 @@ class QuickstartBuilds(unittest.TestCase):
     def test_more_threads_and_ranks_are_a_stage_of_their_own(self):
         self.assertEqual(run("build_tests more full"), [])
         self.assertEqual(run("build_folder more"), run("build_folder openmp"))
-        self.assertEqual(run("run_tests openmp full"), ["ctest openmp --label-exclude ^more$"])
-        self.assertEqual(run("run_tests more full"), ["ctest more --label-regex ^more$"])
+        self.assertEqual(run("run_tests openmp full"), ["ctest openmp --no-tests=error --label-exclude ^more$"])
+        self.assertEqual(run("run_tests more full"), ["ctest more --no-tests=error --label-regex ^more$"])
+
+    def test_a_stage_without_tests_has_failed_unless_the_caller_chose_the_tests(self):
+        for arguments, expected in (("openmp ''", "error"), ("openmp '' -R typo", "error"), ("asan full", "error"),
+                                    ("asan full -R lora", "ignore")):
+            with self.subTest(arguments=arguments):
+                self.assertIn(f"--no-tests={expected}", run(f"run_tests {arguments}")[0].split())
+
+    def test_the_report_of_an_earlier_call_is_none_of_this_one(self):
+        with tempfile.TemporaryDirectory() as state:
+            report = Path(state, "logs/tests-asan.xml")
+            report.parent.mkdir()
+            for does, expected in ((":", "0"), ('echo new >"$state/logs/tests-asan.xml"', "1")):
+                report.write_text("old", encoding="utf-8")
+                self.assertEqual(run(f"""
+source scripts/quickstart.d/jobs.sh
+state={state} entry=() failed=() reports=()
+say() {{ :; }}
+supervise() {{ {does}; }}
+await_end() {{ child_status=0 interrupted=; }}
+run_ctest asan
+echo "${{#reports[@]}}" """), [expected])
+
+    def test_a_call_in_which_no_test_ran_has_failed(self):
+        script = """
+begin() { :; }; end_of_setup() { :; }; prepare_for_tests() { :; }; build_tests() { :; }
+run_tests() { reports+=(%s); }
+die() { echo "$*"; exit; }
+entry=(echo) checkout=.
+test_stages full -R typo"""
+        self.assertEqual(run(script % ""), ["no test ran"])
+        self.assertNotIn("no test ran", run(script % "report.xml"))
 
     def test_daemons_are_for_the_full_tests_in_the_root_alone(self):
         for in_root, packages, expected in (("yes", "checks", True), ("yes", "tests", False), ("no", "checks", False)):

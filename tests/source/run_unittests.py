@@ -19,6 +19,12 @@ class Lacking(unittest.TestCase):
     @unittest.skip("KFORMER_DATA names no folder")
     def test(self):
         pass
+class LackingAsAWhole(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        raise unittest.SkipTest("there is no MPI")
+    def test(self):
+        pass
 class Bad(unittest.TestCase):
     def test(self):
         self.fail("skipped: KFORMER_DATA")
@@ -56,9 +62,12 @@ class RunUnittests(unittest.TestCase):
 
     def test_all_skipped(self):
         self.assertEqual(self.run_tests("--only", "Lacking"), (77, ["skipped: KFORMER_DATA names no folder"]))
+        self.assertEqual(self.run_tests("--only", "LackingAsAWhole"), (77, ["skipped: there is no MPI"]))
+        self.assertEqual(self.run_tests("--only", "Lacking", "LackingAsAWhole")[0], 77)
 
     def test_skipped_in_part(self):
-        self.assertEqual(self.run_tests("--without", "Bad"), (0, ["skipped in part: KFORMER_DATA names no folder"]))
+        self.assertEqual(self.run_tests("--only", "Good", "Lacking"), (0, ["skipped in part: KFORMER_DATA names no folder"]))
+        self.assertEqual(self.run_tests("--only", "Good", "LackingAsAWhole"), (0, ["skipped in part: there is no MPI"]))
 
     def test_nothing_skipped(self):
         self.assertEqual(self.run_tests("--only", "Good"), (0, []))
