@@ -10,6 +10,7 @@ benchmark or its share is missing, or the threads or the instructions of the lim
 
 import argparse
 import json
+import math
 import statistics
 import sys
 from pathlib import Path
@@ -60,6 +61,9 @@ def medians(data, path, value_of):
         if found is None:
             raise NotComparable(f"{path}: {name} has no share of a limit; compare the times (--times)")
         value, units[name] = found
+        # A comparison with NaN says that nothing is slower.
+        if not (value > 0 and math.isfinite(value)):
+            raise NotComparable(f"{path}: {name} has a value of {value} {units[name]}")
         if entry.get("run_type") == "aggregate":
             given[name] = value
         else:

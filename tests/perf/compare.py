@@ -101,6 +101,8 @@ class Times(Compare):
         self.refused(good, self.write("threads.json", repetitions("a", [1]), "2"), "measured with 1 and 2 threads")
         self.refused(good, self.write("isa.json", repetitions("a", [1]), isa="avx8"),
                      "measured with avx9 and avx8 as the instructions of the limit")
+        for value in float("nan"), float("inf"), 0, -1:
+            self.refused(good, self.write("value.json", repetitions("a", [value])), "value.json: a has a value of ")
         failed = [{"name": "a", "run_type": "iteration", "error_occurred": True, "error_message": "no kernel"}]
         self.refused(good, self.write("failed.json", failed), "failed.json: a failed: no kernel")
         (self.folder / "text.json").write_text("{", encoding="utf-8")
@@ -143,6 +145,8 @@ class Shares(Compare):
         good = self.write("good.json", shares("a", [80]))
         self.refused(good, self.write("times.json", repetitions("a", [1])),
                      "times.json: a has no share of a limit; compare the times (--times)")
+        for share in float("nan"), float("inf"), 0.0, -80.0:
+            self.refused(good, self.write("share.json", shares("a", [share])), f"share.json: a has a value of {share} % of peak")
         self.refused(good, self.write("limit.json", shares("a", [80], "% of limit")), "a: % of peak in ")
         self.refused(good, self.write("threads.json", shares("a", [80]), "2"), "measured with 1 and 2 threads")
         self.refused(good, self.write("isa.json", shares("a", [80]), isa="avx8"),

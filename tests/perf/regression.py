@@ -207,6 +207,17 @@ class Refusals(Regression):
             (self.baselines / "avx9.json").write_text(text, encoding="utf-8")
             self.assertIn("avx9.json: not a baseline: ", self.run_it(expect=2))
 
+    def test_a_baseline_or_a_share_that_is_no_number_compares_nothing(self):
+        self.write_baseline()
+        cases = self.baseline()["cases"]
+        for key in "share", "threshold":
+            for value in float("nan"), float("inf"), 0.0:
+                self.change_baseline(cases={**cases, ADAMW: {**cases[ADAMW], key: value}})
+                self.assertIn(f"{ADAMW} has no share or threshold", self.run_it(expect=2))
+        self.change_baseline(cases=cases)
+        self.state["shares"][ROPE] = float("nan")
+        self.assertIn(f"{ROPE} has a value of nan % of bandwidth", self.run_it(expect=2))
+
     def test_a_case_that_the_baseline_lacks_or_has_by_another_limit(self):
         self.write_baseline()
         self.state["limits"][ADAMW] = "% of limit"
