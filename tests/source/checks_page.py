@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The tests and planted faults that docs/checks.md names are there."""
+"""The tests and planted faults that docs/checks.md names are there, and the tests of a row notice its faults."""
 
 import os
 import re
@@ -9,6 +9,8 @@ import unittest
 from pathlib import Path
 
 SOURCE = Path(os.environ["KFORMER_SOURCE"])
+# What ctest adds to the name of a suite, for a space and its threads or a number of ranks, as far as planted faults ask for it.
+VARIANTS = ("", "[serial,1]", "[openmp,2]", "[2]", "[3]", "[4]")
 NAME = re.compile(r"`([^`]+)`")
 
 
@@ -41,14 +43,20 @@ class ChecksPage(unittest.TestCase):
                     count += 1
         self.assertGreater(count, 50)
 
-    def test_the_faults_are_there(self):
-        known = set()
+    def test_the_faults_are_there_and_run_a_test_of_their_row(self):
+        tests_of = {}
         for path in (SOURCE / "tests/mutants").glob("*.toml"):
             table = tomllib.loads(path.read_text(encoding="utf-8"))
-            known |= {f"{path.stem}/{fault['name']}" for fault in table["mutant"]}
-        named = {fault for _, faults in rows() for fault in NAME.findall(faults)}
-        self.assertGreater(len(named), 50)
-        self.assertEqual(named - known, set())
+            for fault in table["mutant"]:
+                tests_of[f"{path.stem}/{fault['name']}"] = re.compile(fault.get("tests", table.get("tests")))
+        count = 0
+        for tests, faults in rows():
+            names = [NAME.search(part)[1] + variant for part in tests.split(";") for variant in VARIANTS]
+            for fault in NAME.findall(faults):
+                self.assertIn(fault, tests_of)
+                self.assertTrue(any(tests_of[fault].search(name) for name in names), f"{fault} runs none of {tests}")
+                count += 1
+        self.assertGreater(count, 50)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""scripts/mutate on a project without a compiler: a target that copies a file unless it holds a wrong word, and a test that
-looks for a word in the copy."""
+"""scripts/mutate on a project without a compiler: a target that copies a file unless it holds a wrong word, and tests that
+look for words in the copy."""
 
+import contextlib
 import csv
+import io
 import os
 import shutil
 import signal
@@ -13,6 +15,9 @@ import tempfile
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
+
+from load_script import load_script
 
 SCRIPT = Path(os.environ["KFORMER_SOURCE"]) / "scripts/mutate"
 PROJECT = """
@@ -20,11 +25,17 @@ cmake_minimum_required(VERSION 3.25)
 project(Small NONE)
 enable_testing()
 add_custom_command(OUTPUT copy.txt DEPENDS ${PROJECT_SOURCE_DIR}/words.txt
-  COMMAND sh -c "! grep -q wrong ${PROJECT_SOURCE_DIR}/words.txt" COMMAND cp ${PROJECT_SOURCE_DIR}/words.txt copy.txt)
+  COMMAND sh -c "! grep -q wrong ${PROJECT_SOURCE_DIR}/words.txt" COMMAND cp ${PROJECT_SOURCE_DIR}/words.txt copy.txt
+  COMMAND sh -c "ln -sf /bin/true runner && ! grep -q lost copy.txt || rm runner" VERBATIM)
 add_custom_target(program DEPENDS copy.txt)
 add_test(NAME unit/first COMMAND grep -q first copy.txt)
 add_test(NAME unit/second COMMAND grep -q second copy.txt)
 add_test(NAME slow COMMAND sh -c "! grep -q slow copy.txt || sleep 60")
+add_test(NAME program COMMAND ${PROJECT_BINARY_DIR}/runner)
+# The first time they are fast, as if the machine had become busy.
+add_test(NAME pause COMMAND sh -c "test ! -e pause || sleep 60; touch pause")
+add_test(NAME limited COMMAND sh -c "test ! -e limited || sleep 60; touch limited")
+set_tests_properties(limited PROPERTIES TIMEOUT 2)
 """
 WORDS = "first\nsecond\nthird\n"
 NINJA = shutil.which("ninja")
@@ -95,10 +106,50 @@ class Mutate(unittest.TestCase):
         self.assertEqual(self.mutate("--build", self.build).stdout.count("block/kills"), 1)
 
     def test_uncommitted_changes_are_refused(self):
-        self.words.write_text(WORDS + "fourth\n", encoding="utf-8")
+        # A test that was changed would fail without the fault, too.
+        for file, text in (self.words, WORDS), (self.tree / "CMakeLists.txt", PROJECT):
+            file.write_text(text + "\n", encoding="utf-8")
+            done = self.mutate("--build", self.build)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(file.name, done.stderr)
+            file.write_text(text, encoding="utf-8")
+
+    def test_results_of_another_commit_are_named(self):
+        self.mutate("--build", self.build, "--only", "kills")
+        self.git("-c", "user.name=x", "-c", "user.email=x@example.org", "commit", "-qm", "y", "--allow-empty")
+        self.assertIn("1 of them ran at other commits", self.mutate("--build", self.build, "--only", "kills").stdout)
+        self.assertNotIn("other commits", self.mutate("--build", self.build, "--only", "kills", "--again").stdout)
+
+    def test_a_ctest_that_fails_without_a_test_that_fails_kills_nothing(self):
+        self.list(mutant("loses the program", "third", "lost", tests="^program"))
         done = self.mutate("--build", self.build)
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("words.txt", done.stderr)
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("but no test failed", done.stderr)
+        self.assertNotIn("block/loses the program", self.results())
+        self.assertEqual(self.words.read_text(encoding="utf-8"), WORDS)
+
+    def within(self, seconds, *words):
+        """The same where tests have so many seconds."""
+        module = load_script("scripts/mutate")
+        output = io.StringIO()
+        with mock.patch.object(module, "LEAST_SECONDS", seconds), mock.patch.object(module, "PATIENCE", 0), \
+                mock.patch.object(sys, "argv", ["mutate", *map(str, words)]), mock.patch("signal.signal"), \
+                contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+            return module.main(), output.getvalue()
+
+    def test_an_endless_test_kills_if_it_ends_without_the_fault(self):
+        self.list(mutant("sleeps", "third", "slow", tests="^slow"))
+        code, output = self.within(5, "--build", self.build)
+        self.assertEqual((code, self.results()["block/sleeps"]), (0, ("killed", "time limit")), output)
+
+    def test_on_a_busy_machine_no_time_limit_kills(self):
+        for tests in "^pause", "^limited":
+            with self.subTest(tests=tests):
+                self.list(mutant("waits", "third", "3rd", tests=tests))
+                code, output = self.within(4, "--build", self.build)
+                self.assertEqual(code, 2, output)
+                self.assertIn("the machine is too busy", output)
+                self.assertNotIn("block/waits", self.results())
 
     def test_tests_that_fail_without_a_fault_prove_nothing(self):
         self.list(mutant("kills", "second", "2nd", tests="missing"))
@@ -119,6 +170,7 @@ class Mutate(unittest.TestCase):
             process.send_signal(name)
             output, _ = process.communicate(timeout=30)
             self.assertIn("0 killed, 0 survived, 0 does not compile, 1 not run", output)
+            self.assertEqual(process.returncode, 1)
             self.assertEqual(self.words.read_text(encoding="utf-8"), WORDS)
 
     def test_the_list_is_checked(self):
