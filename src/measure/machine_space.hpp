@@ -108,8 +108,12 @@ double rate_of_threads(const Exec& exec, double work, std::int64_t repeats, cons
 template <class Exec>
 class Bandwidths {
  public:
-  Bandwidths(std::int64_t doubles, const SamplingPlan& plan)
-      : m_plan(plan), m_from(std::string(from_label), doubles), m_to(std::string(to_label), doubles) {}
+  /// \param bursts the access of a host; it must outlive this
+  Bandwidths(std::int64_t doubles, const SamplingPlan& plan, const HostBursts& bursts = host_bursts())
+      : m_plan(plan),
+        m_bursts(bursts),
+        m_from(std::string(from_label), doubles),
+        m_to(std::string(to_label), doubles) {}
 
   double copies() const {
     return of_launches(2, [this] { copy(m_exec, m_from, m_to); });
@@ -117,7 +121,7 @@ class Bandwidths {
   /// By non-temporal stores; on devices as `copies`.
   double streams() const {
     if constexpr (Impl::is_host_space<Exec>)
-      return of_parts(2, [stream = host_bursts().stream, from = m_from, to = m_to](
+      return of_parts(2, [stream = m_bursts.stream, from = m_from, to = m_to](
                              std::int64_t at, std::int64_t size) { stream(&from(at), &to(at), size); });
     else
       return copies();
@@ -125,7 +129,7 @@ class Bandwidths {
   /// In place.
   double updates() const {
     if constexpr (Impl::is_host_space<Exec>)
-      return of_parts(2, [update = host_bursts().update, to = m_to](std::int64_t at, std::int64_t size) {
+      return of_parts(2, [update = m_bursts.update, to = m_to](std::int64_t at, std::int64_t size) {
         update(&to(at), size);
       });
     else
@@ -133,7 +137,7 @@ class Bandwidths {
   }
   double reads() const {
     if constexpr (Impl::is_host_space<Exec>)
-      return of_parts(1, [read = host_bursts().read, from = m_from, sums = m_sums](
+      return of_parts(1, [read = m_bursts.read, from = m_from, sums = m_sums](
                              std::int64_t at, std::int64_t size) { sums(at / size) = read(&from(at), size); });
     else
       return of_launches(1, [this] { launch_read(m_exec, m_from, m_sums); });
@@ -189,6 +193,7 @@ class Bandwidths {
 
   Exec m_exec;
   SamplingPlan m_plan;
+  const HostBursts& m_bursts;
   Doubles<Exec> m_from, m_to, m_sums{"kformer::measure::sums", static_cast<std::size_t>(m_exec.concurrency())};
 };
 

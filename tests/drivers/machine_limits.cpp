@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include <boost/test/unit_test.hpp>
 
+#include <chrono>
+#include <thread>
+
 #include "measure/kernel_names.hpp"
 #include "measure/machine_space.hpp"
 #include "ops/linear/host/amx/processor.hpp"
@@ -45,6 +48,36 @@ BOOST_AUTO_TEST_CASE(the_faster_burst_of_bf16_is_the_limit) {
   BOOST_TEST(measure::pair_rate(Exec(), plan, fast) > claimed);
   BOOST_TEST(measure::pair_rate(Exec(), plan, none) < claimed);
   BOOST_TEST((measure::pair_rate(Exec(), plan, none) > 0) == (measure::host_bursts().bf16.run != nullptr));
+}
+
+// Each kind of access in its turn is faster than any memory.
+BOOST_AUTO_TEST_CASE(the_fastest_access_is_the_limit_of_memory) {
+  using namespace kformer;
+  using Exec = Kokkos::DefaultHostExecutionSpace;
+  Testing::start_kokkos_once();
+  measure::HostBursts slow = measure::host_bursts();
+  slow.read = [](const double*, std::int64_t) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return 0.0;
+  };
+  slow.update = [](double*, std::int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
+  slow.stream = [](const double*, double*, std::int64_t) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  measure::HostBursts read = slow, update = slow, stream = slow;
+  read.read = [](const double*, std::int64_t) { return 0.0; };
+  update.update = [](double*, std::int64_t) {};
+  stream.stream = [](const double*, double*, std::int64_t) {};
+  const auto limits = [](const measure::HostBursts& bursts) {
+    const measure::SamplingPlan plan{.repeats = 5, .min_time_s = 0, .max_time_s = 0.1};
+    return measure::Bandwidths<Exec>(1 << 16, plan, bursts).largest_of_each();
+  };
+  const auto least = limits(slow);
+  for (const auto* fast : {&read, &update, &stream}) {
+    const auto found = limits(*fast);
+    BOOST_TEST(found.moved > 10 * least.moved);
+    BOOST_TEST(found.read > 10 * least.read);
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -52,6 +52,7 @@ class ChecksPage(unittest.TestCase):
         count = 0
         for tests, faults in rows():
             names = [NAME.search(part)[1] + variant for part in tests.split(";") for variant in VARIANTS]
+            self.assertTrue(NAME.search(faults), f"no fault for {tests}")
             for fault in NAME.findall(faults):
                 self.assertIn(fault, tests_of)
                 self.assertTrue(any(tests_of[fault].search(name) for name in names), f"{fault} runs none of {tests}")

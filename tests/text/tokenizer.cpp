@@ -4,10 +4,13 @@
 
 #include <boost/test/unit_test.hpp>
 #include <cstring>
+#include <new>
 #include <random>
+#include <stdexcept>
 
 #include "error_text.hpp"
 #include "support/skipped.hpp"
+#include "text/tokenizer/library_errors.hpp"
 #include "tokenizer_files.hpp"
 
 namespace kformer::Testing {
@@ -173,6 +176,14 @@ BOOST_AUTO_TEST_CASE(sentencepiece_models_and_the_files_beside_them) {
   put_contents(folder / "tokenizer.model",
                small_model + piece(space, 1, -2) + piece(space + "a", 1, -1) + piece("ab", 1, -6));
   BOOST_TEST(open()->fingerprint() != model->fingerprint());
+BOOST_AUTO_TEST_CASE(errors_of_libraries_are_file_errors) {
+  const auto with = [](auto error) {
+    return [=] { return Impl::tokenizers::opened("a.model", [&]() -> int { throw error; }); };
+  };
+  BOOST_TEST(file_error(with(std::runtime_error("Darts: failed"))) ==
+             "'a.model' is not a valid tokenizer: Darts: failed");
+  BOOST_TEST(error_text<NotSupported>(with(NotSupported("no"))) == "no");
+  BOOST_CHECK_THROW(with(std::bad_alloc())(), std::bad_alloc);
 }
 
 BOOST_AUTO_TEST_CASE(loops_of_links_are_file_errors) {

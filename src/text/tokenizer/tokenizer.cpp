@@ -5,6 +5,7 @@
 #include "kformer/core/error.hpp"
 #include "text/base/file.hpp"
 #include "text/tokenizer/formats.hpp"
+#include "text/tokenizer/library_errors.hpp"
 
 namespace kformer {
 namespace {
@@ -89,15 +90,7 @@ std::unique_ptr<const Tokenizer> open_as(TokenizerFormat format, const std::file
 }  // namespace
 
 std::unique_ptr<const Tokenizer> open_tokenizer(TokenizerFormat format, const std::filesystem::path& path) {
-  try {
-    return open_as(format, path);
-  } catch (const Error&) {
-    throw;
-  } catch (const std::filesystem::filesystem_error& error) {
-    throw FileError("cannot read '" + path.string() + "': " + error.code().message());
-  } catch (const std::exception& error) {  // of libraries
-    Impl::tokenizers::refuse(path.string(), error.what());
-  }
+  return Impl::tokenizers::opened(path, [&] { return open_as(format, path); });
 }
 
 }  // namespace kformer
