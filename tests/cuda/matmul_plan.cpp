@@ -2,9 +2,11 @@
 // The plans of matrix products that a column-major library gets.
 #include "ops/linear/cuda/matmul_plan.hpp"
 
+#include <limits>
 #include <memory>
 
 #include "cuda/column_major_gemm.hpp"
+#include "ops/dense_ref.hpp"
 #include "ops/linear/cuda/entries.hpp"
 #include "ops/linear_cases.hpp"
 
@@ -121,6 +123,32 @@ BOOST_AUTO_TEST_CASE(alignments_are_those_of_the_addresses) {
     BOOST_TEST(Impl::cuda::alignment_of(start + power) == power);
   BOOST_TEST(Impl::cuda::alignment_of(start + 512) == 256u);
   BOOST_TEST(Impl::cuda::alignment_of(nullptr) == 256u);
+}
+
+BOOST_AUTO_TEST_CASE(matrices_of_a_batch_are_aligned_as_their_distance) {
+  alignas(256) static float memory[4096];
+  const auto plan = [](std::int64_t batches, std::int64_t distance) {
+    Impl::LinearForward p{dense({batches, 4, 8}, DType::f32, memory),
+                          dense({batches, 5, 8}, DType::f32, memory),
+                          {},
+                          {},
+                          dense({batches, 4, 5}, DType::f32, memory)};
+    p.x.stride[0] = distance;
+    return plan_of(p);
+  };
+  BOOST_TEST(plan(2, 64).b.alignment == 256u);
+  BOOST_TEST(plan(2, 32).b.alignment == 128u);
+  BOOST_TEST(plan(2, 33).b.alignment == 4u);
+  BOOST_TEST(plan(1, 33).b.alignment == 256u);
+}
+
+BOOST_AUTO_TEST_CASE(matrices_of_a_batch_are_numbered_with_32_bits) {
+  const auto batch = [](std::int64_t count) {
+    return Impl::LinearForward{dense({count, 1, 1}), dense({count, 1, 1}), {}, {}, dense({count, 1, 1})};
+  };
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  BOOST_TEST(refusal(batch(most)) == "");
+  BOOST_TEST(refusal(batch(most + 1)) == "there are more than 2^31 - 1 matrices");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What every public function promises (docs/architecture.md, §2): its kernels run on the instance it is given,
 // under labels of ours; it fences nothing, allocates nothing and copies nothing behind the caller's back.
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <string>
@@ -103,6 +104,32 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(every_kernel_of_every_public_function_keeps_it, T,
     }
     BOOST_TEST(ran > 0, function.name);
   }
+}
+
+// Those of a device, then those that need more of the processor. Where it is slow at pairs of bf16, AVX-512 comes first.
+BOOST_AUTO_TEST_CASE(the_best_kernels_come_first) {
+  const std::vector<std::vector<std::string>> ranks{{"simd_decode_avx512_bf16", "simd_decode_avx512"},
+                                                    {"simd_decode_avx2"},
+                                                    {"simd_decode_generic"},
+                                                    {"simd_amx_bf16"},
+                                                    {"simd_avx512_vnni"},
+                                                    {"simd_avx512_bf16", "simd_avx512"},
+                                                    {"simd_avx2"},
+                                                    {"host_blas"},
+                                                    {"kokkos_blas"},
+                                                    {"separate"},
+                                                    {"simd_generic"},
+                                                    {"kokkos"},
+                                                    {"reference"}};
+  const auto rank = [&](const std::string& kernel) {
+    for (std::size_t n = 0; n < ranks.size(); ++n)
+      if (std::find(ranks[n].begin(), ranks[n].end(), kernel) != ranks[n].end()) return n + 1;
+    return std::size_t(0);
+  };
+  for (const PublicFunction& function : every_public_function<float>())
+    BOOST_TEST(std::is_sorted(function.kernels.begin(), function.kernels.end(),
+                              [&](const auto& a, const auto& b) { return rank(a) < rank(b); }),
+               function.name);
 }
 
 // Each has an overload for the default instance.
