@@ -37,6 +37,21 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(outputs_may_be_inputs, T, UpToFloat) {
   }
 }
 
+BOOST_AUTO_TEST_CASE_TEMPLATE(gradients_may_be_inputs, T, UpToFloat) {
+  using Member = TestTensor<Exec, T> Tensors<T>::*;
+  const auto gradients = [](Member dgate, Member dup) {
+    const Tensors<T> t({5, 16}, 2.0, Rows::aligned);
+    backward_kernel.run(Exec(), {t.gate.ref(), t.up.ref(), t.dy.ref(), (t.*dgate).ref(), (t.*dup).ref()}, {});
+    Exec().fence("kformer::Testing::swiglu");
+    return std::pair((t.*dgate).bits(), (t.*dup).bits());
+  };
+  const auto expected = gradients(&Tensors<T>::dgate, &Tensors<T>::dup);
+  const std::vector<Member> inputs{&Tensors<T>::gate, &Tensors<T>::up, &Tensors<T>::dy};
+  for (const Member dgate : inputs)
+    for (const Member dup : inputs)
+      if (dgate != dup) BOOST_TEST((gradients(dgate, dup) == expected));
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(gates_of_any_size_give_the_limits, T, UpToFloat) { test_limits<T>(40, emulated); }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(results_of_16_bits_are_rounded_once, T, Halves) {
