@@ -214,5 +214,32 @@ BOOST_AUTO_TEST_CASE(work_is_numbered_with_32_bits) {
   BOOST_TEST(step(all + 1) == "it numbers pieces with 32 bits");
 }
 
+BOOST_AUTO_TEST_CASE(options_that_a_kernel_cannot_honour_are_refused) {
+  const auto check = [](const auto& kernel, const AttentionForward& problem) {
+    AttentionForward p = problem;
+    p.options.batch_invariant = true;
+    BOOST_TEST(kernel.reject(p).ends_with("but batch_invariant was requested"), kernel.name);
+    p = problem;
+    p.options.compute = Precision::full;
+    BOOST_TEST(kernel.reject(p).ends_with("but compute = full was requested"), kernel.name);
+    p = problem;
+    p.options.scale = -1;
+    BOOST_TEST(kernel.reject(p) == "the scale is not positive", kernel.name);
+  };
+  const std::vector<std::int64_t> q{2, 3, 4, 64}, k{2, 5, 2, 64};
+  for (const auto& kernel : {cuda::ForwardEntry<Exec>::entry(), cuda::DecodeEntry<Exec>::entry(),
+                             cuda::WarpgroupForwardEntry<Exec>::entry()})
+    check(kernel, forward_of(q, k));
+  check(cuda::FloatForwardEntry<Exec>::entry(), forward_of(q, k, DType::f32));
+}
+
+BOOST_AUTO_TEST_CASE(heads_of_tokens_are_not_rows) {
+  const TensorRef heads = aligned({3, 2, 16}), row = aligned({16}), statistic = aligned({3, 2}, DType::f32);
+  const std::string why = "it takes the rows of a matrix, not the heads of tokens";
+  BOOST_TEST(cuda::RmsNormForwardEntry<Exec>::reject({heads, {}, row, {}, heads, statistic, 1e-5}) == why);
+  BOOST_TEST(cuda::RmsNormBackwardEntry<Exec>::reject(
+                 {heads, row, statistic, heads, {}, heads, aligned({16}, DType::f32)}) == why);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 }  // namespace kformer::Testing
