@@ -47,7 +47,7 @@ void check_alignment(const Kernel<P, Exec>& kernel, const P& problem, const std:
   }
 }
 
-AttentionForward forward_of(std::vector<std::int64_t> q, std::vector<std::int64_t> k,
+AttentionForward forward_of(const std::vector<std::int64_t>& q, const std::vector<std::int64_t>& k,
                             DType dtype = DType::bf16) {
   return {aligned(q, dtype),
           aligned(k, dtype),
@@ -57,7 +57,7 @@ AttentionForward forward_of(std::vector<std::int64_t> q, std::vector<std::int64_
           {},
           {}};
 }
-AttentionBackward backward_of(std::vector<std::int64_t> q, std::vector<std::int64_t> k,
+AttentionBackward backward_of(const std::vector<std::int64_t>& q, const std::vector<std::int64_t>& k,
                               DType dtype = DType::bf16) {
   const AttentionForward p = forward_of(q, k, dtype);
   return {p.q, p.k, p.v, p.out, p.lse, p.out, p.q, p.k, p.v, {}, {}, {}};
