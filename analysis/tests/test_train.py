@@ -5,6 +5,7 @@ import unittest
 import unittest.mock
 
 import numpy as np
+import xarray as xr
 
 from kformer_results import ResultFileError, open_results, tables, train_plots
 from tests.test_results import WithFile, WithMain, WithPlots
@@ -154,6 +155,34 @@ class Train(WithFile, WithPlots, WithMain):
         for values in ([2.0, np.nan, 2.0], [2.0, np.nan, *[2.0] * 200]):
             np.testing.assert_allclose(train_plots.smoothed(values), 2.0)
         self.assertTrue(np.isnan(train_plots.smoothed([np.nan])).all())
+
+    def test_the_running_mean_follows_a_part_of_the_steps(self):
+        values = np.arange(50.0) ** 2
+        np.testing.assert_array_equal(train_plots.smoothed(values), values)
+        values = [3.0, 9.0, np.nan, 0.0, *[1.0] * 96]
+        # Of 100 steps the newest counts half.
+        np.testing.assert_allclose(train_plots.smoothed(values)[:4], [3, 21 / 3, 21 / 3, 21 / 7])
+        axes = self.axes()
+        train_plots.draw_loss(axes, self.groups({"steps": ("step", {"loss": values})}))
+        np.testing.assert_allclose(self.lines(axes)["running mean"][:, 1], train_plots.smoothed(values))
+
+    def test_the_memory_of_a_training_is_stacked_by_class(self):
+        mib = 2**20
+        timeline = xr.Dataset({"step": ("entry", [0, 4]), "bytes": (("entry", "memory_class"), [[mib, 0, 3 * mib]] * 2),
+                               "resident_bytes": ("entry", [5 * mib, 7 * mib])},
+                              coords={"memory_class": ["weights", "io", "activations"]})  # fmt: skip
+        axes = self.axes()
+        train_plots.draw_memory(axes, {"memory/timeline": timeline})
+        areas = {area.get_label(): area.get_paths()[0].vertices[:, 1] for area in axes.collections}
+        self.assertEqual({label: (heights.min(), heights.max()) for label, heights in areas.items()},
+                         {"weights": (0, 1), "activations": (1, 4)})  # fmt: skip
+        np.testing.assert_array_equal(self.lines(axes)["process"], [[0, 5], [4, 7]])
+
+    def test_the_learning_rate_is_that_of_the_steps(self):
+        rates = np.linspace(1, 0.1, STEPS)
+        axes = self.axes()
+        train_plots.draw_learning_rate(axes, self.groups({"steps": ("step", {**TRAINED["steps"][1], "learning_rate": rates})}))
+        np.testing.assert_array_equal(axes.lines[0].get_ydata(), rates)
 
     def test_the_table_has_a_row_per_evaluation(self):
         table = tables.training_table(self.groups())
