@@ -182,6 +182,14 @@ BOOST_AUTO_TEST_CASE(files_that_are_no_adapter_are_refused) {
     check_error<FileError>([&] { AdapterCheckpoint::open(folder); }, config + reason);
   }
   BOOST_CHECK_THROW(AdapterCheckpoint::open(directory / "nothing"), FileError);
+  fs::copy(adapter_case(), folder, fs::copy_options::overwrite_existing | fs::copy_options::recursive);
+  std::ofstream(folder / "adapter_model.bin") << "a pickle";
+  AdapterCheckpoint::open(folder);
+  fs::remove(folder / "adapter_model.safetensors");
+  check_error<FileError>([&] { AdapterCheckpoint::open(folder); },
+                         "'" + (folder / "adapter_model.bin").string() +
+                             "' is a pickle, which may run any program; let PEFT load the adapter and write it "
+                             "again, as adapter_model.safetensors");
 }
 
 BOOST_AUTO_TEST_CASE(tensors_fit_configuration_and_model) {
@@ -234,7 +242,9 @@ BOOST_AUTO_TEST_CASE(tensors_fit_configuration_and_model) {
   writer.write(folder / "adapter_model.safetensors");
   check_error<FileError>(
       [&] { AdapterCheckpoint::open(folder); },
-      file + "base_model.model.lm_head.lora_A.weight' is no matrix A or B of a linear map in a layer");
+      file +
+          "base_model.model.lm_head.lora_A.weight' is no matrix A or B of a linear map in a layer, such as "
+          "'base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight'");
 
   SafetensorsWriter integers;
   integers.add("base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", "I32", {2, 48},

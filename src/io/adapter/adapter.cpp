@@ -117,6 +117,11 @@ AdapterCheckpoint AdapterCheckpoint::open(const fs::path& folder) {
   const Impl::AdapterConfig& config = made->config;
   AdapterCheckpoint all;
   all.m_path = folder / adapter_weights_name;
+  if (const fs::path pickled = folder / "adapter_model.bin"; fs::exists(pickled) && !fs::exists(all.m_path))
+    throw FileError(
+        fmt::format("'{}' is a pickle, which may run any program; let PEFT load the adapter and write "
+                    "it again, as {}",
+                    pickled.string(), adapter_weights_name));
   const SafetensorsFile& file = all.m_file.emplace_back(SafetensorsFile::open(all.m_path));
   all.m_description = config.description;
   all.m_lora.rank_stabilized = config.rank_stabilized;
@@ -128,8 +133,10 @@ AdapterCheckpoint AdapterCheckpoint::open(const fs::path& folder) {
                           ? part_named(std::string_view(name).substr(std::string_view(adapter_prefix).size()))
                           : std::nullopt;
     if (!part)
-      throw FileError(fmt::format("'{}': tensor '{}' is no matrix A or B of a linear map in a layer",
-                                  all.m_path.string(), name));
+      throw FileError(
+          fmt::format("'{}': tensor '{}' is no matrix A or B of a linear map in a layer, such as "
+                      "'{}model.layers.0.self_attn.q_proj{}'",
+                      all.m_path.string(), name, adapter_prefix, matrix_a));
     const Impl::LayerMap& map = part->map;
     if (config.leaves_out(map))
       throw FileError(fmt::format("'{}': tensor '{}' is there, but {} says that '{}' has no adapter",
