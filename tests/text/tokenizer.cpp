@@ -176,6 +176,8 @@ BOOST_AUTO_TEST_CASE(sentencepiece_models_and_the_files_beside_them) {
   put_contents(folder / "tokenizer.model",
                small_model + piece(space, 1, -2) + piece(space + "a", 1, -1) + piece("ab", 1, -6));
   BOOST_TEST(open()->fingerprint() != model->fingerprint());
+}
+
 BOOST_AUTO_TEST_CASE(errors_of_libraries_are_file_errors) {
   const auto with = [](auto error) {
     return [=] { return Impl::tokenizers::opened("a.model", [&]() -> int { throw error; }); };
@@ -184,6 +186,29 @@ BOOST_AUTO_TEST_CASE(errors_of_libraries_are_file_errors) {
              "'a.model' is not a valid tokenizer: Darts: failed");
   BOOST_TEST(error_text<NotSupported>(with(NotSupported("no"))) == "no");
   BOOST_CHECK_THROW(with(std::bad_alloc())(), std::bad_alloc);
+}
+
+// As the library decodes them, though no piece of the model is a letter behind a space.
+BOOST_AUTO_TEST_CASE(pieces_of_sentencepiece_lose_the_space_of_the_model) {
+  const std::string space = "\u2581";
+  const std::string pieces = small_model + piece(space + space + "b", 1) + piece("<0x41>", 1) + piece(space, 1);
+  const auto decoded = [&](bool adds_space, const Ids& ids) -> std::string {
+    const ScratchDirectory folder;
+    // add_dummy_prefix and remove_extra_whitespaces
+    const std::string rules =
+        field(1, "identity") + "\x18" + (adds_space ? '\1' : '\0') + std::string("\x20\0", 2);
+    put_contents(folder / "tokenizer.model", pieces + field(3, rules));
+    try {
+      return open_tokenizer(TokenizerFormat::sentencepiece, folder / "tokenizer.model")->decode(ids);
+    } catch (const NotSupported&) {
+      return "no SentencePiece";
+    }
+  };
+  if (decoded(true, {}) == "no SentencePiece") return say_skipped_in_part("this build has no SentencePiece");
+  BOOST_TEST(decoded(true, {4, 4, 6, 3}) == " b  b a");
+  BOOST_TEST(decoded(true, {6, 3, 6}) == "a ");
+  BOOST_TEST(decoded(false, {4, 3}) == "  ba");
+  BOOST_TEST(decoded(true, {5, 3}) == "<0x41>a");  // which is no byte, as its type says
 }
 
 BOOST_AUTO_TEST_CASE(loops_of_links_are_file_errors) {

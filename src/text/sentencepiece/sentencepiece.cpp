@@ -10,6 +10,7 @@
 
 #include "io/content_hash.hpp"
 #include "io/utf8.hpp"
+#include "text/base/byte_names.hpp"
 #include "text/base/limits.hpp"
 #include "text/hf/configs.hpp"
 #include "text/sentencepiece/check_model.hpp"
@@ -33,9 +34,7 @@ class SentencePieceTokenizer : public Tokenizer {
     if (m_model.GetPieceSize() == 0) refuse(m_file, "it has no pieces");
     for (int id = 0; id < m_model.GetPieceSize(); ++id)
       if (m_model.IsControl(id)) m_special.add({m_model.IdToPiece(id), id, true}, m_file);
-    std::string stripped;
-    const std::string probe = std::string(spelled_space) + "a";
-    m_drops_first_space = m_model.Decode(std::vector<std::string>{probe}, &stripped).ok() && stripped == "a";
+    m_drops_first_space = drops_first_space();
     read_ends(read_configs(path.parent_path()));
   }
 
@@ -59,7 +58,12 @@ class SentencePieceTokenizer : public Tokenizer {
   std::string token_bytes(std::int32_t id, bool at_start) const override {
     if (!has(id) || m_model.IsControl(id)) return {};
     if (m_model.IsUnknown(id)) return " \xE2\x81\x87 ";  // what SentencePiece shows for it
-    return bytes_of_spelling(m_model.IdToPiece(id), at_start && m_drops_first_space);
+    std::string_view piece = m_model.IdToPiece(id);
+    if (const auto byte = m_model.IsByte(id) ? named_byte(piece) : std::nullopt)
+      return {static_cast<char>(*byte)};
+    if (at_start && m_drops_first_space && piece.starts_with(spelled_space))
+      piece.remove_prefix(spelled_space.size());
+    return with_spaces(piece, " ");
   }
 
   std::int64_t vocab_size() const override { return m_model.GetPieceSize(); }
@@ -84,6 +88,17 @@ class SentencePieceTokenizer : public Tokenizer {
       ids.insert(ids.end(), more.begin(), more.end());
     }
     return ids;
+  }
+
+  /// Whether a piece that spells a space first loses it at the beginning of a text. Any such piece shows it.
+  bool drops_first_space() const {
+    for (int id = 0; id < m_model.GetPieceSize(); ++id) {
+      const std::string& piece = m_model.IdToPiece(id);
+      if (m_model.IsControl(id) || m_model.IsUnknown(id) || !piece.starts_with(spelled_space)) continue;
+      std::string text;
+      return m_model.Decode(std::vector<int>{id}, &text).ok() && text != with_spaces(piece, " ");
+    }
+    return false;
   }
 
   bool has(std::int32_t id) const { return id >= 0 && id < m_model.GetPieceSize(); }

@@ -15,8 +15,4 @@ inline constexpr std::string_view spelled_space = "\xE2\x96\x81";
 /// A spelling with `space` for each U+2581.
 std::string with_spaces(std::string_view spelling, std::string_view space);
 
-/// The bytes of a token `piece`: a byte for `<0x0A>`, else the text with its spaces.
-/// \param drop_space whether a space at its beginning is left out
-std::string bytes_of_spelling(std::string_view piece, bool drop_space);
-
 }  // namespace kformer::Impl::tokenizers
