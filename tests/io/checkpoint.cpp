@@ -183,6 +183,23 @@ BOOST_AUTO_TEST_CASE(all_tensors_that_do_not_fit_are_listed) {
   BOOST_TEST(fault().ends_with("\n  and 1 more"));
 }
 
+// Files of other programs may have the embedding twice.
+BOOST_AUTO_TEST_CASE(the_output_of_tied_models_is_their_embedding) {
+  put_contents(directory / "config.json",
+               replaced(config, "\"hidden_size\"", "\"tie_word_embeddings\": true, \"hidden_size\""));
+  write("model.safetensors");
+  BOOST_TEST(fault() == "no error");
+  SafetensorsWriter writer;
+  std::vector<float> others = ones;
+  others[79] = 2;
+  for (const auto& [name, shape] : shapes)
+    writer.add(name, "F32", shape, name == "lm_head.weight" ? others.data() : ones.data());
+  writer.write(directory / "model.safetensors");
+  BOOST_TEST(fault() == "'" + directory.path().string() +
+                            "': the tensors do not match the model:\n  lm_head.weight differs from "
+                            "model.embed_tokens.weight, but tie_word_embeddings is true");
+}
+
 BOOST_AUTO_TEST_CASE(models_have_the_tensors_of_their_family) {
   auto model = read_model_config(directory / "config.json");
   BOOST_TEST(model_tensor_shapes(model).size() == 3U + 2 * 9);

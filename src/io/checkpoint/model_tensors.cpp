@@ -35,6 +35,19 @@ bool changes_layers(const std::string& name) {
   return name.ends_with(".bias") || name.ends_with("norm.weight");
 }
 
+/// Whether there is an output matrix that tied models lack, and another than their embedding.
+bool has_other_output(const Impl::CheckpointContents& contents, const LanguageModelTable& model) {
+  if (!model.tie_word_embeddings) return false;
+  const std::string_view names[] = {"lm_head.weight", "model.embed_tokens.weight"};
+  const CheckpointTensor* output = contents.find(names[0]);
+  const CheckpointTensor* embedding = contents.find(names[1]);
+  if (output == nullptr || embedding == nullptr) return false;
+  const bool same = output->type == embedding->type && output->shape == embedding->shape &&
+                    std::ranges::equal(output->bytes, embedding->bytes);
+  for (const std::string_view name : names) contents.release(name);
+  return !same;
+}
+
 }  // namespace
 
 std::map<std::string, Shape> layer_tensor_shapes(const ModelTable& layer) {
@@ -82,6 +95,8 @@ void Checkpoint::check_against(const LanguageModelTable& model) const {
   for (const std::string& name : names())
     if (changes_layers(name) && !shapes.contains(name))
       faults.push_back(name + " is present, but the model would ignore it");
+  if (has_other_output(*m_contents, model))
+    faults.push_back("lm_head.weight differs from model.embed_tokens.weight, but tie_word_embeddings is true");
   if (faults.empty()) return;
   const std::size_t listed = std::min(faults.size(), most_listed);
   std::string text = fmt::format("'{}': the tensors do not match the model:", m_contents->source);
