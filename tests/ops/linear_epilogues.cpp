@@ -172,6 +172,15 @@ BOOST_AUTO_TEST_CASE(errors_name_operands_and_expectation) {
                             "kformer::linear_rope_forward: 3 heads of 4 do not fit into the 8 columns of y");
   check_error<NotSupported>([&] { rope(table, table, {2, 4}); },
                             "kformer::linear_rope_forward: seq_len must divide the rows, got 4 and 6 rows");
+  check_error<NotSupported>([&] { rope(table, table, {2, 0}); },
+                            "kformer::linear_rope_forward: seq_len must divide the rows, got 0 and 6 rows");
+}
+
+BOOST_AUTO_TEST_CASE(sequences_may_be_empty) {
+  TestTensor<Exec, float> x({0, 5}), weight({8, 5}), y({0, 8}), table({9, 2});
+  for (const std::int64_t seq_len : {0, 3})
+    BOOST_CHECK_NO_THROW(linear_rope_forward(Exec(), x.view<2>(), weight.view<2>(), table.view<2>(),
+                                             table.view<2>(), y.view<2>(), {.heads = 2, .seq_len = seq_len}));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "kformer/ops/linear_epilogues.hpp"
 
+#include <algorithm>
+
 #include "kformer/core/option_checks.hpp"
 #include "kformer/core/tensor_parts.hpp"
 
@@ -52,13 +54,14 @@ void LinearRopeForward::check() const {
       .require_option(options.heads >= 0 && options.heads * head_dim() <= y.extent[1],
                       std::to_string(options.heads) + " heads of " + std::to_string(head_dim()) +
                           " do not fit into the " + std::to_string(y.extent[1]) + " columns of y")
-      .require_option(options.seq_len > 0 && y.extent[0] % options.seq_len == 0,
-                      "seq_len must divide the rows, got " + std::to_string(options.seq_len) + " and " +
-                          std::to_string(y.extent[0]) + " rows");
+      .require_option(
+          options.seq_len > 0 ? y.extent[0] % options.seq_len == 0 : options.seq_len == 0 && y.extent[0] == 0,
+          "seq_len must divide the rows, got " + std::to_string(options.seq_len) + " and " +
+              std::to_string(y.extent[0]) + " rows");
 }
 
 RopeForward LinearRopeForward::rope() const {
-  const std::int64_t row = y.stride[0], seq = options.seq_len;
+  const std::int64_t row = y.stride[0], seq = std::max<std::int64_t>(1, options.seq_len);
   TensorRef heads = y;
   heads.rank = 4;
   heads.extent = {y.extent[0] / seq, seq, options.heads, head_dim()};
