@@ -181,7 +181,8 @@ class DeckPlanner final : public MemoryPlanner {
     if (Impl::schema::objective_fault(grid, m_deck.objective.kind)) return {};
     const bool idle = shares.count(shares.ranks - 1) == 0;
     const bool disorder = grid.order == SumOrder::fixed && !shares.keep_order();
-    if (idle || disorder || point.context % (2 * grid.context) != 0) return {};
+    const bool divided = grid.context == 1 || point.context % (2 * grid.context) == 0;
+    if (idle || disorder || !divided) return {};
     try {
       const MemoryDecision decision = decision_of(point, task, &grid, limit);
       LearnerTask shared = task;

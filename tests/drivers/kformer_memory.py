@@ -256,6 +256,13 @@ class Forecasts(MemoryTest):
                     if texts(again["cases/execution_space"])[0] in ("serial", "openmp", "threads"):
                         self.assertEqual(file["grids/predicted_bytes"][0], again["cases/predicted_bytes"][0])
 
+    def test_grids_of_a_context_that_no_ranks_divide(self):
+        self.deck('purpose = "train"\ncontext = 15\n[training]\nsequences = 2\n[grids]\nranks = 2\n')
+        self.run_driver("deck.toml")
+        with h5py.File(self.folder / "deck.h5") as file:
+            axes = [file["grids"][name][()].tolist() for name in ("data", "context", "tensor", "pipeline")]
+        self.assertEqual(set(zip(*axes)), {(2, 1, 1, 1), (1, 1, 2, 1), (1, 1, 1, 2)})
+
 
 @needs_h5py
 class Training(MemoryTest):
