@@ -344,7 +344,7 @@ class Output:
         kept = self.folder / "deck.h5"
         kept.write_text("mine")
         done = self.run_driver("deck.toml", expect=4)
-        self.assertIn("deck.h5", done.stderr)
+        self.assertIn("'deck.h5' exists already; it is not a result file and is never replaced", done.stderr)
         self.assertNotIn("matrix product", done.stdout)
         self.assertEqual(kept.read_text(), "mine")
         self.assertEqual(self.files(), ["deck.h5", "deck.toml"])
@@ -388,6 +388,13 @@ class Output:
     def test_a_place_that_is_no_folder(self):
         done = self.run_driver("deck.toml", "-o", "deck.toml/out.h5", expect=4)
         self.assertNotIn("matrix product", done.stdout)
+
+    def test_a_name_that_is_too_long(self):
+        name = "a" * 300 + ".h5"
+        for options in ((), ("--overwrite",)):
+            done = self.run_driver("deck.toml", "-o", name, *options, expect=4)
+            self.assertEqual(done.stderr.splitlines()[-1], f"error: cannot write '{name}': File name too long")
+            self.assertNotIn("matrix product", done.stdout)
 
     def test_a_folder_that_is_read_only(self):
         self.assertNotIn("matrix product", self.check_locked_folder("deck.toml").stdout)

@@ -5,6 +5,7 @@
 
 #include <system_error>
 
+#include "kformer/core/error.hpp"
 #include "kformer/io/hdf5.hpp"
 
 namespace kformer::Impl {
@@ -13,6 +14,8 @@ ExistingFile existing_file(const std::filesystem::path& path) {
   std::error_code reason;
   const auto status = std::filesystem::symlink_status(path, reason);
   if (status.type() == std::filesystem::file_type::not_found) return ExistingFile::none;
+  if (status.type() == std::filesystem::file_type::none)
+    throw FileError("cannot write '" + path.string() + "': " + reason.message());
   // Opening a pipe would wait for its writer.
   if (!std::filesystem::is_regular_file(path, reason)) return ExistingFile::foreign;
   const hdf5::QuietErrors quiet;

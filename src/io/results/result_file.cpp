@@ -59,6 +59,12 @@ ResultFile::ResultFile(std::filesystem::path path, ResultFileOptions options)
       .attribute("complete", false, "1 if the run came to its end");
   if (options.discard) return;
   const auto existing = Impl::existing_file(path), unfinished = Impl::existing_file(part_path());
+  for (const auto& [what, file] : {std::pair(existing, path), std::pair(unfinished, part_path())})
+    if (what == ExistingFile::foreign)
+      refuse(file,
+             file == path
+                 ? "it is not a result file and is never replaced; choose another name"
+                 : "it is not a whole result file and is never replaced; remove it, or choose another name");
   if (!options.overwrite) {
     if (existing != ExistingFile::none)
       refuse(path,
@@ -68,12 +74,6 @@ ResultFile::ResultFile(std::filesystem::path path, ResultFileOptions options)
              "it holds the finished cases of an unfinished run; go on with them (--resume) where the program "
              "can, move it away, or allow overwriting (--overwrite, in a deck output.overwrite = true)");
   }
-  for (const auto& [what, file] : {std::pair(existing, path), std::pair(unfinished, part_path())})
-    if (what == ExistingFile::foreign)
-      refuse(file,
-             file == path
-                 ? "it is not a result file and is never replaced; choose another name"
-                 : "it is not a whole result file and is never replaced; remove it, or choose another name");
   const std::filesystem::path folder = path.parent_path();
   Impl::remove_half_written(folder.empty() ? "." : folder,
                             [&](const std::string& name) { return name == part_path().filename().string(); });
