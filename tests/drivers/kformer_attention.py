@@ -254,6 +254,13 @@ seq_len = 16777216
             with self.subTest(forced=forced):
                 self.check_judged('dtype = ["f32", "bf16"]\nseq_len = 40\n', 8, KFORMER_KERNEL=forced)
 
+    def test_a_kernel_that_is_forced_for_a_case_is_not_forced_for_its_check(self):
+        # It takes few queries, and the case runs no flash attention.
+        self.deck('impl = "standard"\nseq_len = 40\nexecution_space = "default"\n')
+        self.run_driver("deck.toml", KFORMER_KERNEL="attention:simd_decode_generic")
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(words(file["cases/status"]), ["ok"] * 2, texts(file["cases/message"]))
+
     def test_what_only_flash_attention_does_is_judged(self):
         self.deck('impl = "flash"\nexecution_space = "default"\nseq_len = 40\n[attention]\nsoftcap = 2.0\n')
         for forced in ["", "attention_backward:reference"]:
