@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "kformer/core/tolerance.hpp"
@@ -41,18 +44,26 @@ AttentionTask naive(AttentionTask task) {
 }
 
 // What rounding does where the naive run happens to be exact, as with a softmax that is nearly 0 or 1: flash attention
-// in double whose operands and saved results are off by `change`, 2⁻³⁰, in place of the roundings of the case.
+// in double whose operands and saved results are off by `change`, 2⁻³⁰, in place of the roundings of the case. The
+// output is off by more: backward sums its products with grad_out, and rounds that sum as it does others.
 constexpr double change = 0x1p-30;
 
 long double unit_roundoff(DType dtype) { return ulp(dtype, 1) / 2; }
 
-AttentionTask perturbed(AttentionTask task) {
+AttentionTask perturbed(AttentionTask task, std::uint64_t number = 0) {
   const DType stored = task.shape.dtype;
+  const double sums = std::sqrt(std::max(1.0, static_cast<double>(task.shape.v_head_dim) / 2)),
+               of_storage = static_cast<double>(unit_roundoff(stored) / unit_roundoff(compute_dtype(stored)));
   task.shape.dtype = DType::f64;
   task.impl = AttentionAlgorithm::flash;
-  task.perturbation = {
-      change, change * static_cast<double>(unit_roundoff(stored) / unit_roundoff(compute_dtype(stored)))};
+  task.perturbation = {change, change * std::hypot(of_storage, sums), number};
   return task;
+}
+
+// The output is changed after it was computed, for backward alone.
+std::shared_ptr<ReferenceResult> without_output(std::shared_ptr<ReferenceResult> changed) {
+  if (changed) changed->arrays.erase("out");
+  return changed;
 }
 
 }  // namespace
@@ -133,9 +144,9 @@ void AttentionSweep::check(const measure::HostArrays& results, AttentionResult& 
 
   const auto run = [&](const AttentionTask& task, const std::string& forced) {
     const std::string key = fmt::format(
-        "{} {} {} {} {} {} {} {} {} {} {} {} {} {}", host, name_of(task.shape.dtype), name_of(task.impl),
+        "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", host, name_of(task.shape.dtype), name_of(task.impl),
         p.causal, p.window, p.num_attention_heads, p.num_key_value_heads, p.head_dim, p.v_head_dim, p.batch,
-        p.q_len, p.seq_len, task.perturbation.operands, task.perturbation.out);
+        p.q_len, p.seq_len, task.perturbation.operands, task.perturbation.out, task.perturbation.number);
     return m_references.get(key, forced, task.backward, maker(host, task), stop);
   };
   // Flash attention that only flash attention can check: in textbook order.
@@ -172,9 +183,18 @@ void AttentionSweep::check(const measure::HostArrays& results, AttentionResult& 
   NaiveRuns runs{kernels, [&](const std::string& by) { return run(textbook, by); },
                  [&](const std::string& by) { return run(same_in_double, by); }};
   if (what.backward) {
-    runs.perturbed = [&] { return run(off, kernels); };
+    runs.perturbed = [&] { return without_output(run(off, kernels)); };
     // In double the reference has errors, too.
     runs.perturbed_scale = unit_roundoff(compute_dtype(dtype)) / change * (dtype == DType::f64 ? 1.5L : 1.0L);
+    // One draw of a gradient that is a single number says little of another.
+    runs.sample = [&](const std::string& by, std::size_t number) -> NaiveSample {
+      const auto first = run(textbook, by), other = without_output(run(perturbed(what, number), kernels));
+      if (!first || !other) return {};
+      const PerturbedResults changed{&other->arrays, runs.perturbed_scale};
+      return {std::make_shared<ReferenceResult>(
+                  ReferenceResult{widened(first->arrays, reference->arrays, changed, dtype), first->kernels}),
+              reference};
+    };
   }
   judge_case({results, dtype, stored}, *reference, runs, result);
 }

@@ -20,6 +20,7 @@ namespace kformer::drivers {
 struct Perturbation {
   double operands = 0;  ///< of k, v, and the log-sum-exp that backward reads; more of q and grad_out, for sums
   double out = 0;       ///< of the output that backward reads
+  std::uint64_t number = 0;  ///< tells changes of the same size apart
 };
 
 /// The description of an attention run.

@@ -101,10 +101,14 @@ class AttentionRunOn : public RunOn<Exec> {
       perturb(view, stream, m_task.perturbation.operands * (name == "q" || name == "grad_out" ? sums : 1));
   }
 
+  // One of `streams` is that of a tensor.
+  static constexpr std::uint64_t streams = 16;
+
   template <class V>
   void perturb(const V& view, std::uint64_t stream, double size) {
     if (size > 0)
-      measure::perturb(m_exec, view.data(), static_cast<std::int64_t>(view.size()), measure::mix(stream), size);
+      measure::perturb(m_exec, view.data(), static_cast<std::int64_t>(view.size()),
+                       measure::mix(stream + streams * m_task.perturbation.number), size);
   }
 
   using RunOn<Exec>::m_exec;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "kformer/core/tolerance.hpp"
 
@@ -29,9 +30,8 @@ long double usual_error(const measure::HostArrays& exact, const measure::HostArr
   return *middle;
 }
 
-/// `naive`, whose errors become √(error² + (factor · error of `perturbed`)²). What is not finite stays.
-std::vector<double> widened(std::vector<double> naive, const std::vector<double>& exact,
-                            const std::vector<double>& perturbed, double factor) {
+std::vector<double> widened_by(std::vector<double> naive, const std::vector<double>& exact,
+                               const std::vector<double>& perturbed, double factor) {
   for (std::size_t i = 0; i < naive.size(); ++i) {
     const double wide = exact[i] + std::hypot(naive[i] - exact[i], factor * (perturbed[i] - exact[i]));
     if (std::isfinite(wide)) naive[i] = wide;
@@ -108,19 +108,30 @@ void NaiveResults::add_sample(const measure::HostArrays& exact, const measure::H
   ++samples;
 }
 
+measure::HostArrays widened(measure::HostArrays naive, const measure::HostArrays& exact,
+                            const PerturbedResults& perturbed, DType dtype) {
+  if (perturbed.arrays == nullptr) return naive;
+  const auto factor = static_cast<double>(perturbed.scale / naive_stand_in(dtype).scale);
+  for (const auto& [name, array] : *perturbed.arrays)
+    if (const auto found = naive.find(name); found != naive.end() && exact.contains(name))
+      found->second.values =
+          widened_by(std::move(found->second.values), exact.at(name).values, array.values, factor);
+  return naive;
+}
+
 Rejection judge(const JudgedResults& results, const measure::HostArrays& exact, const NaiveResults& naive,
                 const PerturbedResults& perturbed) {
   const long double usual = usual_error(exact, naive.arrays);
   const long double scale = naive_stand_in(results.dtype).scale;
+  // The mean of the squares of all samples has the perturbed run of the first one once.
+  const PerturbedResults of_first{perturbed.arrays,
+                                  perturbed.scale / std::sqrt(static_cast<long double>(naive.samples))};
+  const measure::HostArrays samples = widened(naive.arrays, exact, of_first, results.dtype);
   for (const auto& [name, array] : results.arrays) {
     if (!exact.contains(name) || !naive.arrays.contains(name))
       return {name + ": the check has no such result", std::numeric_limits<long double>::infinity()};
     const auto& reference = exact.at(name).values;
-    const bool widens = perturbed.arrays != nullptr && perturbed.arrays->contains(name);
-    const std::vector<double> sample =
-        widens ? widened(naive.arrays.at(name).values, reference, perturbed.arrays->at(name).values,
-                         static_cast<double>(perturbed.scale / scale))
-               : naive.arrays.at(name).values;
+    const std::vector<double>& sample = samples.at(name).values;
     const std::size_t size = array.values.size(), rows = results.independent_rows;
     const std::size_t row = std::max({std::size_t{1}, array.shape.empty() ? 1 : array.shape.back(),
                                       size / rows + (size % rows == 0 ? 0 : 1)});

@@ -58,6 +58,12 @@ struct PerturbedResults {
   long double scale = 1;  ///< rounding in the arithmetic of the case, relative to the perturbation
 };
 
+/// The naive results, whose errors become √(error² + (error of the perturbed run, in the roundings of the case)²). What
+/// only one has, or is not finite, stays.
+/// \param dtype of the case
+measure::HostArrays widened(measure::HostArrays naive, const measure::HostArrays& exact,
+                            const PerturbedResults& perturbed, DType dtype);
+
 /// What the naive computation makes of a case, in the type of `naive_stand_in`.
 struct NaiveResults {
   measure::HostArrays arrays;
@@ -77,7 +83,7 @@ struct Rejection {
 
 /// Judges each tensor by the tolerance rule (docs/tolerance.md), with the errors of the naive computation in
 /// place of the expected ones. A tensor that `exact` or `naive` lacks is out of tolerance.
-/// \param perturbed widens the errors of arrays that it has
+/// \param perturbed widens the errors of arrays that it has, as those of the first sample
 Rejection judge(const JudgedResults& results, const measure::HostArrays& exact, const NaiveResults& naive,
                 const PerturbedResults& perturbed = {});
 

@@ -264,6 +264,8 @@ BOOST_AUTO_TEST_CASE(errors_of_a_perturbed_run_widen_those_of_the_naive_one) {
   BOOST_TEST(verdict(2e-6, {&perturbed, 1e-3L}) == "");
   BOOST_TEST(verdict(2e-5, {&perturbed, 1e-3L}) != "");
   BOOST_TEST(verdict(2e-5, {&perturbed, 1e-2L}) == "");
+  // Of four samples it is one.
+  BOOST_TEST(judge(in_float(off_by(2e-6)), off_by(0), {off_by(1e-7), 4}, {&perturbed, 1e-3L}).text != "");
 }
 
 namespace {

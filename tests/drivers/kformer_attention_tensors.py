@@ -127,6 +127,16 @@ class Tensors(AttentionTest):
                 with h5py.File(self.folder / "deck.h5") as file:
                     self.assertEqual(set(words(file["cases/status"])), {"ok"}, texts(file["cases/message"]))
 
+    # It is one number, whose exact value is 0: each query that sees a key sees no other one.
+    def test_the_gradient_of_a_bias_of_all_queries_is_no_false_alarm(self):
+        for seed in range(20, 32):
+            with self.subTest(seed=seed):
+                tensors = self.inputs(3, 2, 2, 24, 3, 64, 64, seed) | {"bias": np.array([[[[-np.inf, 0.5]]]])}
+                self.tensor_deck({name: x.astype("<f4") for name, x in tensors.items()}, 'direction = "backward"', causal=True)
+                self.run_driver("deck.toml", "--set", "check.reference=f64")
+                with h5py.File(self.folder / "deck.h5") as file:
+                    self.assertEqual(words(file["cases/status"]), ["ok"], texts(file["cases/message"]))
+
     def test_packed_sequences(self):
         for integer in ["<i4", "<i8"]:
             with self.subTest(integer=integer):
