@@ -83,7 +83,10 @@ template <class V>
 void describe(V& v, ProfileTable& t) {
   v.key({.name = "kernels", .help = "time every kernel and region in a second pass, with a fence around each"},
         t.kernels);
-  v.key({.name = "memory", .help = "record the peak bytes of every case, by memory class"}, t.memory);
+  v.key({.name = "memory",
+         .help = "`peak`: also record what allocation callbacks of Kokkos report, and what a GPU has in use; "
+                 "`off`: the ledger alone"},
+        t.memory);
   v.key({.name = "machine_limits",
          .help = "measure the machine's limits before the first case, which takes a few seconds; `false` skips "
                  "this: shares "
