@@ -221,6 +221,8 @@ BOOST_AUTO_TEST_CASE(letters_beyond_ascii_stand_in_strings_and_comments) {
   BOOST_TEST(contains(faults("", {"run." + key + "=1"}), said));
   BOOST_TEST(faults(good + "# " + key + "\n[run]\nname = \"" + key + "\"\n") == "no fault");
   BOOST_TEST(faults(good, {"run.name=" + key}) == "no fault");
+  for (const char* mark : {"\xff\xfe", "\xfe\xff"})
+    BOOST_TEST(contains(faults(mark + std::string("s\0c\0", 4)), "the deck is in UTF-16; save it in UTF-8"));
 }
 
 BOOST_AUTO_TEST_CASE(exclusions_cost_a_second_at_most) {

@@ -278,6 +278,30 @@ BOOST_AUTO_TEST_CASE(prompts_are_lines) {
         key);
 }
 
+BOOST_AUTO_TEST_CASE(a_reward_has_the_keys_of_its_kind) {
+  put_files();
+  const auto said = [&](const std::string& reward) { return faults(prompts, {"reward=[{" + reward + "}]"}); };
+  for (const char* good_one :
+       {"kind=\"length\",target=3,unit=\"characters\"", "kind=\"program\",command=\"judge\",timeout_s=1",
+        "kind=\"contains\",field=\"x\",ignore_case=true", "kind=\"regex\",pattern=\"x\",ignore_case=true",
+        "kind=\"arithmetic\",field=\"x\",weight=0"})
+    BOOST_TEST(said(good_one) == "no fault", good_one);
+  for (const auto& [kind, key] :
+       {std::pair{"regex", "pattern"}, {"length", "target"}, {"program", "command"}}) {
+    const std::string reward = std::string("kind=\"") + kind + '"';
+    BOOST_TEST(contains(said(reward), std::string("'reward[0].") + key + "' is required for kind = \"" + kind));
+  }
+  for (const auto& [reward, key] : {std::pair{"kind=\"regex\",pattern=\"x\",field=\"y\"", "field"},
+                                    {"kind=\"arithmetic\",ignore_case=true", "ignore_case"},
+                                    {"kind=\"contains\",pattern=\"x\"", "pattern"},
+                                    {"kind=\"contains\",target=3", "target"},
+                                    {"kind=\"contains\",unit=\"characters\"", "unit"},
+                                    {"kind=\"contains\",command=\"judge\"", "command"},
+                                    {"kind=\"contains\",timeout_s=1", "timeout_s"}})
+    BOOST_TEST(contains(said(reward), std::string("'reward[0].") + key + "' has no effect with kind = "), key);
+  BOOST_TEST(!contains(said("kind=\"regexp\",pattern=\"x\""), "has no effect"));
+}
+
 BOOST_AUTO_TEST_CASE(numbers_that_float_does_not_hold_are_refused) {
   for (const char* key : {"optimizer.lr", "optimizer.eps", "optimizer.weight_decay", "optimizer.max_norm",
                           "schedule.min_lr", "init.std", "adapter.alpha", "adapter.learning_rate_ratio",
@@ -328,6 +352,8 @@ BOOST_AUTO_TEST_CASE(contradictions_are_reported_with_their_place) {
       contains(faults(good, {"schedule.decay_steps=5"}), "is for 'schedule.kind' = \"wsd\", not \"constant\""));
   // A constant schedule does not read it.
   BOOST_TEST(!contains(faults(good, {"schedule.min_lr=0.1"}), "min_lr"));
+  BOOST_TEST(contains(load(good, {"schedule.min_lr=0.1"}).record.warnings.at(0),
+                      "warning: 'schedule.min_lr' has no effect with 'schedule.kind' = \"constant\""));
   BOOST_TEST(contains(faults(good, {"schedule.kind=cosine", "schedule.min_lr=0.1"}),
                       "'schedule.min_lr' = 0.1 is more than optimizer.lr = 0.001"));
   BOOST_TEST(contains(faults(good, {"memory.budget=\"8 gibs\""}),

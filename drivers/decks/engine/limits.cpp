@@ -90,6 +90,10 @@ bool bare_text_is_ascii(const std::shared_ptr<const SourceText>& source, std::st
                         Diagnostics& diagnostics) {
   const std::size_t byte = find_beyond_ascii(text);
   if (byte == std::string_view::npos) return true;
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) {
+    diagnostics.error({source}, "the deck is in UTF-16; save it in UTF-8");
+    return false;
+  }
   diagnostics.error(place_of_byte(source, byte), "a non-ASCII letter outside a string; put the text in quotes");
   return false;
 }

@@ -3,6 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <tuple>
+#include <utility>
+#include <variant>
+
 #include "decks/sweep/sweep_checks.hpp"
 
 namespace kformer::Impl::schema {
@@ -53,9 +58,61 @@ class PolicyCheck {
     if (m_deck.rewards.empty())
       m_diagnostics.error({m_loaded.source, 1, 1, 0},
                           "missing [[reward]]: 'objective.kind' = \"grpo\" learns from at least one reward");
+    const Entry* entry = find_path(m_loaded.root, {"reward"});
+    const auto* elements = entry == nullptr ? nullptr : std::get_if<Array>(&entry->value.data);
+    for (std::size_t i = 0; elements != nullptr && i < m_deck.rewards.size() && i < elements->size(); ++i) {
+      const RewardTable& reward = m_deck.rewards[i];
+      // A kind that there is not has its error already.
+      const Value* kind = value_in((*elements)[i], "kind");
+      const auto* name = kind == nullptr ? nullptr : std::get_if<std::string>(&kind->data);
+      if (name == nullptr || *name != name_of(reward.kind)) continue;
+      needed_keys(i, reward, (*elements)[i]);
+      keys_of_other_kinds(i, reward, (*elements)[i]);
+    }
   }
 
  private:
+  void needed_keys(std::size_t i, const RewardTable& t, const Value& element) {
+    const bool no_command = t.command.empty() || t.command.front().empty();
+    for (const auto& [kind, key, missing] : {std::tuple{RewardKind::regex, "pattern", t.pattern.empty()},
+                                             {RewardKind::length, "target", t.target == 0},
+                                             {RewardKind::program, "command", no_command}})
+      if (t.kind == kind && missing)
+        error_of_reward(element, key,
+                        fmt::format("'reward[{}].{}' is required for kind = \"{}\"{}", i, key, name_of(kind),
+                                    kind == RewardKind::length ? ", at least 1" : ""));
+  }
+
+  // By their values: a resolved deck has the defaults of all keys.
+  void keys_of_other_kinds(std::size_t i, const RewardTable& t, const Value& element) {
+    using enum RewardKind;
+    const RewardTable defaults;
+    const std::vector<RewardKind> texts{exact_match, contains, arithmetic},
+        letters{exact_match, contains, regex};
+    for (const auto& [key, given, kinds] : {std::tuple{"field", t.field != defaults.field, texts},
+                                            {"ignore_case", t.ignore_case, letters},
+                                            {"pattern", !t.pattern.empty(), {regex}},
+                                            {"target", t.target != defaults.target, {length}},
+                                            {"unit", t.unit != defaults.unit, {length}},
+                                            {"command", !t.command.empty(), {program}},
+                                            {"timeout_s", t.timeout_s != defaults.timeout_s, {program}}})
+      if (given && std::ranges::count(kinds, t.kind) == 0)
+        error_of_reward(element, key,
+                        fmt::format("'reward[{}].{}' has no effect with kind = \"{}\"; remove it", i, key,
+                                    name_of(t.kind)));
+  }
+
+  void error_of_reward(const Value& element, const char* key, std::string text) {
+    const Value* value = value_in(element, key);
+    m_diagnostics.error(value == nullptr ? element.place : value->place, std::move(text));
+  }
+
+  static const Value* value_in(const Value& element, const char* key) {
+    const auto* table = std::get_if<Table>(&element.data);
+    const Entry* entry = table == nullptr ? nullptr : find(*table, key);
+    return entry == nullptr ? nullptr : &entry->value;
+  }
+
   void error(const Path& path, const std::string& text) { m_diagnostics.error(place_of(m_loaded, path), text); }
 
   const TrainDeck& m_deck;

@@ -174,6 +174,8 @@ class TrainCheck {
     if (t.min_lr > m_deck.optimizer.lr && t.kind != ScheduleKind::constant)
       error({"schedule", "min_lr"}, fmt::format("'schedule.min_lr' = {} is more than optimizer.lr = {}",
                                                 t.min_lr, m_deck.optimizer.lr));
+    if (t.min_lr > 0 && t.kind == ScheduleKind::constant)
+      warn({"schedule", "min_lr"}, "'schedule.min_lr' has no effect with 'schedule.kind' = \"constant\"");
     if (t.decay_steps && t.kind != ScheduleKind::wsd)
       error(
           {"schedule", "decay_steps"},
