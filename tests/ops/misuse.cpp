@@ -331,6 +331,8 @@ BOOST_AUTO_TEST_CASE(shapes_of_plans_and_matrices_are_not_negative) {
                                  rows + "matrix[-1,8] y[-1,8]" + expected);
   check_error<DimensionMismatch>([&] { Dequantize{narrow, dense({3, -1})}.check(); },
                                  rows + "matrix[3,-1] y[3,-1]" + expected);
+}
+
 // What an infinite option makes of finite operands is no result: rows of zeros, or angles of 0.
 BOOST_AUTO_TEST_CASE(options_of_products_and_rows_are_numbers_of_the_arithmetic) {
   using namespace Impl;
