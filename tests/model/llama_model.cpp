@@ -8,6 +8,7 @@
 #include "model/model_run.hpp"
 #include "support/errors.hpp"
 #include "support/gradient_check.hpp"
+#include "support/read_operand.hpp"
 
 namespace kformer::Testing {
 
@@ -246,6 +247,27 @@ BOOST_AUTO_TEST_CASE(extents_that_do_not_match_are_refused) {
   BOOST_CHECK_NO_THROW(model.backward(Exec(), i, i, d, l));  // what was refused has used nothing up
   model.forward_embedded(Exec(), x.view<2>());
   refused([&] { model.backward_embedded(Exec(), i, d, wrong_loss, x.view<2>()); }, "backward_embedded", "loss");
+}
+
+BOOST_AUTO_TEST_CASE(a_model_may_have_no_tokens) {
+  const auto ledger = Ledger::create();
+  const TestTensor<Exec, std::int32_t> ids({0});
+  const TestTensor<Exec, float> numbers({0}), logits({0, small_model().vocab_size});
+  for (const LayerShape shape : {LayerShape{0, 3}, LayerShape{2, 0}})
+    for (const bool packed : {false, true}) {
+      LlamaModel<Exec, float> model(small_model(), shape, {.packed = packed}, *ledger);
+      model.prepare(Exec());
+      TestTensor<Exec, std::int32_t> starts({2});  // one document, without tokens
+      starts.fill([](std::size_t) { return 0; });
+      model.forward(Exec(), ids.view<1>(), {.starts = starts.view<1>(), .positions = ids.view<1>()});
+      model.logits(Exec(), logits.view<2>());
+      model.loss(Exec(), ids.view<1>(), numbers.view<1>());
+      model.backward(Exec(), ids.view<1>(), ids.view<1>(), numbers.view<1>(), numbers.view<1>());
+      for (const Parameter& p : model.parameters()) {
+        const auto gradient = read_operand<double>(p.gradient);
+        for (const double g : gradient.values()) BOOST_TEST(g == 0, p.name);
+      }
+    }
 }
 
 BOOST_AUTO_TEST_CASE(quantised_weights_are_projections_beside_adapters) {

@@ -343,9 +343,11 @@ class DecoderLayer {
   bool keeps_rotated() const { return m_config.qk_norm && trains(); }
   bool keeps_pointwise() const { return trains() && m_options.recompute == Recompute::none; }
   bool keeps_nothing() const { return !trains() || m_options.recompute == Recompute::layer; }
-  // The sequences that attention sees: packed documents are parts of one row, unless they lie across ranks.
+  // The sequences that attention sees: packed documents are parts of one row, unless they lie across ranks. Without
+  // tokens there are none.
   LayerShape sequences() const {
-    return m_options.packed && !context_ranks() ? LayerShape{1, m_shape.rows()} : m_shape;
+    if (m_options.packed && !context_ranks()) return {1, m_shape.rows()};
+    return m_shape.rows() == 0 ? LayerShape{0, 0} : m_shape;
   }
 
   // What the arrays of a slot hold.
