@@ -420,7 +420,8 @@ class Refusals(PolicyTest):
     def test_rewards_are_checked_before_any_work(self):
         self.assertIn('no field "solution"', self.train("[[reward]]\nkind = 'exact_match'\nfield = 'solution'\n", expect=1).stderr)
         self.assertIn("is not a regular expression", self.train("[[reward]]\nkind = 'regex'\npattern = '['\n", expect=1).stderr)
-        self.assertIn("reward 0", self.train("[[reward]]\nkind = 'length'\n", expect=1).stderr)
+        self.assertIn("'reward[0].target' is required for kind = \"length\"",
+                      self.train("[[reward]]\nkind = 'length'\n", expect=3).stderr)
 
 
 if __name__ == "__main__":
