@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "decks/layer_schema.hpp"
 #include "decks/sweep/sweep_checks.hpp"
 #include "io/config/complete_model.hpp"
@@ -31,10 +33,29 @@ void check_axes(const LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostic
   check_spaces(deck.sweep.axes.execution_space, loaded, diagnostics);
 }
 
-void check_training(const LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
-  check_loss_scale(deck.precision, loaded, diagnostics);
+void check_training(LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+  check_loss_scale(deck.precision, "loss_scaling", loaded, deck.record.warnings, diagnostics);
   check_below_one("optimizer", "beta1", deck.optimizer.beta1, loaded, diagnostics);
   check_below_one("optimizer", "beta2", deck.optimizer.beta2, loaded, diagnostics);
+}
+
+// By their values: a resolved deck has the defaults of all keys.
+void warn_of_idle_keys(const LossScaleTable& t, const char* rule_key, const LoadedDeck& loaded,
+                       std::vector<std::string>& warnings) {
+  const LossScaleTable defaults;
+  const bool none = t.loss_scaling == LossScalingRule::none;
+  const bool adapts = t.loss_scaling == LossScalingRule::dynamic;
+  for (const auto& [key, idle] :
+       {std::pair{"initial_loss_scale", none && t.initial_loss_scale != defaults.initial_loss_scale},
+        {"growth_factor", !adapts && t.growth_factor != defaults.growth_factor},
+        {"backoff_factor", !adapts && t.backoff_factor != defaults.backoff_factor},
+        {"growth_interval", !adapts && t.growth_interval != defaults.growth_interval},
+        {"least_loss_scale", !adapts && t.least_loss_scale != defaults.least_loss_scale},
+        {"greatest_loss_scale", !adapts && t.greatest_loss_scale != defaults.greatest_loss_scale}})
+    if (idle)
+      warnings.push_back(fmt::format("{}: warning: 'precision.{}' has no effect with 'precision.{}' = \"{}\"",
+                                     to_string(place_of(loaded, {"precision", key})), key, rule_key,
+                                     name_of(t.loss_scaling)));
 }
 
 }  // namespace
@@ -46,7 +67,9 @@ void check_below_one(const char* table, const char* key, double value, const Loa
                       fmt::format("'{}.{}' must be less than 1, got {}", table, key, value));
 }
 
-void check_loss_scale(const LossScaleTable& t, const LoadedDeck& loaded, Diagnostics& diagnostics) {
+void check_loss_scale(const LossScaleTable& t, const char* rule_key, const LoadedDeck& loaded,
+                      std::vector<std::string>& warnings, Diagnostics& diagnostics) {
+  warn_of_idle_keys(t, rule_key, loaded, warnings);
   check_below_one("precision", "backoff_factor", t.backoff_factor, loaded, diagnostics);
   if (t.least_loss_scale > t.greatest_loss_scale)
     diagnostics.error(place_of(loaded, {"precision", "least_loss_scale"}),

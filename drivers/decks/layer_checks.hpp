@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "decks/engine/load.hpp"
 #include "decks/layer_deck.hpp"
 
@@ -11,8 +14,10 @@ namespace kformer::Impl::schema {
 /// adds the warnings to the deck's record.
 void check_layer_deck(LayerSweepDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics);
 
-/// Contradictions between the keys of loss scaling in [precision].
-void check_loss_scale(const LossScaleTable& table, const LoadedDeck& loaded, Diagnostics& diagnostics);
+/// Contradictions between the keys of loss scaling in [precision], and warnings of those without effect.
+/// \param rule_key the key of [precision] with the kind of loss scaling
+void check_loss_scale(const LossScaleTable& table, const char* rule_key, const LoadedDeck& loaded,
+                      std::vector<std::string>& warnings, Diagnostics& diagnostics);
 
 /// The value of a key is less than 1: ranges of keys have closed ends.
 void check_below_one(const char* table, const char* key, double value, const LoadedDeck& loaded,

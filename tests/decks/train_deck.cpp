@@ -149,6 +149,15 @@ BOOST_AUTO_TEST_CASE(half_precision_scales_its_loss_unless_it_is_told_not_to) {
   BOOST_TEST((load(good, {"precision.storage=bf16"}).precision.loss_scaling == LossScalingRule::none));
   BOOST_TEST((load(good, {"precision.storage=f16", "precision.loss_scale=none"}).precision.loss_scaling ==
               LossScalingRule::none));
+  const auto said = [&](const std::string& storage) {
+    std::string text;
+    for (const auto& line : load(good, {storage, "precision.growth_interval=7"}).record.warnings) text += line;
+    return text;
+  };
+  BOOST_TEST(
+      contains(said("precision.storage=bf16"),
+               "warning: 'precision.growth_interval' has no effect with 'precision.loss_scale' = \"none\""));
+  BOOST_TEST(!contains(said("precision.storage=f16"), "growth_interval"));
 }
 
 BOOST_AUTO_TEST_CASE(bytes_have_units) {

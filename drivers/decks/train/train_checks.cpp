@@ -153,7 +153,7 @@ class TrainCheck {
   }
 
   void numbers() {
-    check_loss_scale(m_deck.precision, m_loaded, m_diagnostics);
+    check_loss_scale(m_deck.precision, "loss_scale", m_loaded, m_deck.record.warnings, m_diagnostics);
     const TrainOptimizerTable& t = m_deck.optimizer;
     if (const std::size_t betas = number_of_values({"optimizer", "betas"}); betas != 0 && betas != 2)
       error({"optimizer", "betas"}, fmt::format("'optimizer.betas' must be two numbers, got {}", betas));
