@@ -426,6 +426,7 @@ void print_training_plan(const TrainDeck& deck, const std::string& space, const 
   checkpoints_of_another_run(deck);
   require_policy(space, deck.memory.recompute);
   const TrainingPlan plan = plan_training(deck);
+  make_objective(deck)->open(plan.data, plan.encoder.get());  // checks rewards
   fmt::print("{}", prose(stdout, plan_text(deck, plan), plan_indent));
   const PlanParallelTable* const table = deck.parallel ? &*deck.parallel : nullptr;
   const std::size_t scratch = forecast_scratch(space, plan.scratch_per_thread());

@@ -418,8 +418,12 @@ class Refusals(PolicyTest):
         self.train(keys, "adapter.dropout=0.0", "schedule.steps=1")
 
     def test_rewards_are_checked_before_any_work(self):
-        self.assertIn('no field "solution"', self.train("[[reward]]\nkind = 'exact_match'\nfield = 'solution'\n", expect=1).stderr)
-        self.assertIn("is not a regular expression", self.train("[[reward]]\nkind = 'regex'\npattern = '['\n", expect=1).stderr)
+        for reward, said in (("kind = 'exact_match'\nfield = 'solution'\n", 'no field "solution"'),
+                             ("kind = 'regex'\npattern = '['\n", "is not a regular expression"),
+                             ("kind = 'program'\ncommand = './no_judge'\n", "cannot start './no_judge'")):
+            for arguments in ((), ("--dry-run",)):
+                with self.subTest(said=said, arguments=arguments):
+                    self.assertIn(said, self.train("[[reward]]\n" + reward, expect=1, arguments=arguments).stderr)
         self.assertIn("'reward[0].target' is required for kind = \"length\"",
                       self.train("[[reward]]\nkind = 'length'\n", expect=3).stderr)
 
