@@ -108,8 +108,8 @@ void AttentionSweep::measure_case(const AttentionCase& point, AttentionResult& r
     return predicted_bytes(maker(point.execution_space, task(shorter)));
   });
 
-  const bool checked = m_deck.check.reference == CheckReference::f64 &&
-                       std::max(point.seq_len, query_length(point)) <= m_deck.check.max_seq_len;
+  const std::string not_wanted = why_no_check(m_deck.check, std::max(point.seq_len, query_length(point)));
+  const bool checked = not_wanted.empty();
   const bool output = m_deck.tensors && !m_deck.tensors->output.empty();
   std::optional<ResultRows> kept;
   if (checked) kept = ResultRows::judged;
@@ -120,6 +120,7 @@ void AttentionSweep::measure_case(const AttentionCase& point, AttentionResult& r
                    [&] { return m_limits.now(point.execution_space, point.dtype, result.bytes_min); }},
                   result);
   result.status = CaseStatus::unchecked;
+  result.message = not_wanted;
   if (output) m_last = results;
   if (checked) check_if_possible(result, [&] { check(judged_part(std::move(results)), result, stop); });
 }

@@ -97,8 +97,8 @@ void LayerSweep::measure_case(const LayerCase& point, CaseResult& result, const 
   require_memory("kformer-layer", point, result.predicted,
                  [&](const LayerCase& shorter) { return predicted_bytes(make(task(shorter))); });
 
-  const bool checked =
-      m_deck.check.reference == CheckReference::f64 && point.seq_len <= m_deck.check.max_seq_len;
+  const std::string not_wanted = why_no_check(m_deck.check, point.seq_len);
+  const bool checked = not_wanted.empty();
   const bool output = m_deck.tensors && !m_deck.tensors->output.empty();
   std::optional<ResultRows> kept;
   if (checked) kept = ResultRows::judged;
@@ -109,6 +109,7 @@ void LayerSweep::measure_case(const LayerCase& point, CaseResult& result, const 
                    [&] { return m_limits.now(point.execution_space, dtype, result.bytes_min); }},
                   result);
   result.status = CaseStatus::unchecked;
+  result.message = not_wanted;
   if (output) m_last = results;
   // Updated weights are a result, but a step is checked by its gradients.
   std::erase_if(results, [](const auto& named) { return named.first.starts_with("updated."); });

@@ -131,6 +131,12 @@ bool fits_check(const std::string& space, Measurement& result, int processes) {
   return false;
 }
 
+std::string why_no_check(const CheckTable& check, std::int64_t seq_len) {
+  if (check.reference == CheckReference::none) return "not checked: check.reference is \"none\"";
+  if (seq_len <= check.max_seq_len) return {};
+  return fmt::format("not checked: seq_len {} is more than check.max_seq_len = {}", seq_len, check.max_seq_len);
+}
+
 void check_if_possible(Measurement& result, const std::function<void()>& check) {
   try {
     check();

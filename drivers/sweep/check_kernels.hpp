@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
+#include "decks/sweep/sweep.hpp"
 #include "sweep/measurement.hpp"
 
 /// \file
@@ -49,6 +51,9 @@ std::string shared_kernels(const std::string& ran, const std::string& reference)
 /// otherwise the message says what is missing.
 /// \param processes that check at the same time, each with its share of the memory
 bool fits_check(const std::string& space, Measurement& result, int processes = 1);
+
+/// Why the deck wants no check of a case of so many tokens: a message. Empty: it wants one.
+std::string why_no_check(const CheckTable& check, std::int64_t seq_len);
 
 /// Calls `check`. If that throws, the case keeps what was measured and stays unchecked; its message says why.
 void check_if_possible(Measurement& result, const std::function<void()>& check);

@@ -278,10 +278,13 @@ seq_len = 16777216
 
     def test_a_long_case_is_not_checked(self):
         self.deck('seq_len = 8\nexecution_space = "default"\n')
-        self.run_driver("deck.toml", "--set", "check.max_seq_len=4")
-        with h5py.File(self.folder / "deck.h5") as file:
-            self.assertEqual(set(words(file["cases/status"])), {"unchecked"})
-            self.assertTrue(np.isnan(file["cases/max_abs_err"][()]).all())
+        for setting, reason in (("check.max_seq_len=4", "seq_len 8 is more than check.max_seq_len = 4"),
+                                ("check.reference=none", 'check.reference is "none"')):
+            self.run_driver("deck.toml", "--set", setting, "--set", "output.overwrite=true")
+            with h5py.File(self.folder / "deck.h5") as file:
+                self.assertEqual(set(words(file["cases/status"])), {"unchecked"})
+                self.assertEqual(set(texts(file["cases/message"])), {f"not checked: {reason}"})
+                self.assertTrue(np.isnan(file["cases/max_abs_err"][()]).all())
 
     def test_a_case_beyond_the_limit_is_skipped(self):
         self.deck('seq_len = [4, 512]\nexecution_space = "default"\ndirection = "forward"\n'

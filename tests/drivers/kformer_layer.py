@@ -279,6 +279,15 @@ execution_space = "default"
         with h5py.File(self.folder / "small.h5") as file:
             self.assertEqual(words(file["cases/status"]), ["ok"] * 8, texts(file["cases/message"]))
 
+    def test_a_case_that_the_deck_wants_no_check_of_says_so(self):
+        self.deck('seq_len = [4, 8]\nexecution_space = "default"\ndirection = "forward"\nimpl = "flash"\n')
+        self.run_driver("deck.toml", "--set", "check.max_seq_len=4", "-o", "long.h5")
+        with h5py.File(self.folder / "long.h5") as file:
+            self.assertEqual(words(file["cases/status"]), ["ok", "unchecked"])
+            self.assertEqual(texts(file["cases/message"]), ["", "not checked: seq_len 8 is more than check.max_seq_len = 4"])
+        rows = json.loads(self.run_driver("deck.toml", "--set", "check.reference=none", "--format", "json").stdout)
+        self.assertEqual([row["message"] for row in rows], ['not checked: check.reference is "none"'] * 2)
+
     def test_the_memory_of_the_check_is_forecast(self):
         self.deck("""impl = "flash"
 direction = "backward"
