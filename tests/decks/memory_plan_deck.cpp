@@ -172,6 +172,34 @@ BOOST_AUTO_TEST_CASE(contradictions_are_reported_with_their_place) {
   BOOST_TEST(contains(faults(header + model + "[timing]\nrepeats = 1\n"), "unknown table [timing]"));
 }
 
+BOOST_AUTO_TEST_CASE(the_context_of_the_model_is_divided_as_any_other) {
+  const std::string trained = header + model + "[sweep]\npurpose = \"train\"\n[parallel]\ncontext = 2\n",
+                    odd = "model.max_position_embeddings=66";
+  BOOST_TEST(faults(trained) == "no fault");
+  BOOST_TEST(contains(faults(trained, {odd}),
+                      "'sweep.context': 66 tokens are no multiple of 4, two chunks for "
+                      "each of the 'parallel.context' = 2 ranks"));
+  BOOST_TEST(faults(trained, {odd, "sweep.context=64"}) == "no fault");
+  const std::string shared =
+      header + model + "[sweep]\npurpose = \"train\"\n[parallel]\ntensor = 2\nsequence = true\n";
+  BOOST_TEST(faults(shared) == "no fault");
+  BOOST_TEST(
+      contains(faults(shared, {"model.max_position_embeddings=65"}),
+               "'sweep.batch' = 1 sequences of 65 tokens are not divided by the 'parallel.tensor' = 2 ranks"));
+}
+
+BOOST_AUTO_TEST_CASE(states_of_8_bits_are_not_for_double) {
+  const std::string trained =
+      header + model + "[sweep]\npurpose = [\"generate\", \"train\"]\ndtype = [\"f32\", \"f64\"]\n";
+  const std::string eight = "optimizer.states=int8";
+  BOOST_TEST(faults(trained) == "no fault");
+  BOOST_TEST(
+      contains(faults(trained, {eight}),
+               "deck.toml:13:9: error: 'sweep.dtype' = \"f64\" is not for 'optimizer.states' = \"int8\""));
+  BOOST_TEST(faults(trained, {eight, "sweep.purpose=generate"}) == "no fault");
+  BOOST_TEST(faults(trained, {eight, "sweep.dtype=f32"}) == "no fault");
+}
+
 BOOST_AUTO_TEST_CASE(excluded_cases_of_quantised_training_are_legal) {
   const auto all = cases(header + model +
                          "[sweep]\npurpose = [\"generate\", \"train\"]\nweights = [\"same\", \"q4_0\"]\n"

@@ -82,9 +82,10 @@ std::optional<std::pair<std::string, std::string>> fault_of(const MemoryPlanDeck
                                                         .sequences_of_micro_batch = point.batch}))
       return {{"batch", fault->text}};
   if (deck.parallel && deck.parallel->context > 1 && point.context % (2 * deck.parallel->context) != 0)
-    return {{"context", fmt::format("'sweep.context' = {} is no multiple of {}, two chunks for each of the "
-                                    "'parallel.context' = {} ranks",
-                                    point.context, 2 * deck.parallel->context, deck.parallel->context)}};
+    return {
+        {"context", fmt::format("'sweep.context': {} tokens are no multiple of {}, two chunks for each of the "
+                                "'parallel.context' = {} ranks",
+                                point.context, 2 * deck.parallel->context, deck.parallel->context)}};
   if (deck.parallel && !deck.grids && deck.parallel->sequence && deck.parallel->context > 0 &&
       deck.parallel->tensor > 0 &&
       point.batch * point.context / deck.parallel->context % deck.parallel->tensor != 0)
@@ -101,6 +102,11 @@ std::optional<std::pair<std::string, std::string>> fault_of(const MemoryPlanDeck
                          name_of(point.recompute), deck.parallel->pipeline, name_of(deck.parallel->schedule))}};
   if (deck.objective.kind == ObjectiveKind::dpo && point.batch % 2 != 0)
     return {{"batch", whole_pairs("sweep.batch", point.batch)}};
+  if (deck.optimizer.states == OptimizerStates::eight_bit && point.dtype == DType::f64)
+    return {
+        {"dtype",
+         "'sweep.dtype' = \"f64\" is not for 'optimizer.states' = \"int8\"; change one of them, or leave such "
+         "cases out with [[sweep.exclude]]"}};
   // With adapters, quantised weights stay as they are.
   if (!deck.adapter && point.weights != WeightStorage::same)
     return {{"weights", fmt::format("'sweep.weights' = \"{}\" cannot be trained; add [adapter], or leave such "
@@ -111,8 +117,9 @@ std::optional<std::pair<std::string, std::string>> fault_of(const MemoryPlanDeck
 
 // Only for a valid sweep.
 void check_training(const MemoryPlanDeck& deck, const LoadedDeck& loaded, Diagnostics& diagnostics) {
-  for (const auto& point : cases_of<MemoryCase>(deck.sweep.mode, deck.sweep.axes)) {
+  for (MemoryCase& point : cases_of<MemoryCase>(deck.sweep.mode, deck.sweep.axes)) {
     if (point.purpose != PlanPurpose::train || excluded(deck.sweep.exclude, point)) continue;
+    if (point.context == 0 && deck.model) point.context = deck.model->max_position_embeddings;
     const auto fault = fault_of(deck, point);
     if (!fault) continue;
     diagnostics.error(place_of(loaded, {"sweep", fault->first}), fault->second);
