@@ -188,6 +188,14 @@ BOOST_AUTO_TEST_CASE(the_context_of_the_model_is_divided_as_any_other) {
                "'sweep.batch' = 1 sequences of 65 tokens are not divided by the 'parallel.tensor' = 2 ranks"));
 }
 
+BOOST_AUTO_TEST_CASE(a_rank_that_is_alone_divides_nothing) {
+  const std::string trained = header + model + "[sweep]\npurpose = \"train\"\n[parallel]\nzero = 1\n";
+  const auto warnings = load(trained).record.warnings;
+  BOOST_TEST_REQUIRE(warnings.size() == 1u);
+  BOOST_TEST(contains(warnings[0], "deck.toml:14:8: warning: 'parallel.zero' divides nothing with one rank"));
+  BOOST_TEST(load(trained, {"parallel.data=2"}).record.warnings.empty());
+}
+
 BOOST_AUTO_TEST_CASE(states_of_8_bits_are_not_for_double) {
   const std::string trained =
       header + model + "[sweep]\npurpose = [\"generate\", \"train\"]\ndtype = [\"f32\", \"f64\"]\n";

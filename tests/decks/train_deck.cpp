@@ -311,6 +311,20 @@ BOOST_AUTO_TEST_CASE(a_reward_has_the_keys_of_its_kind) {
   BOOST_TEST(!contains(said("kind=\"regexp\",pattern=\"x\""), "has no effect"));
 }
 
+BOOST_AUTO_TEST_CASE(ranks_that_are_alone_share_nothing) {
+  put_files();
+  const auto warned = [&](std::vector<std::string> settings) {
+    std::string text;
+    for (const auto& line : load(good, std::move(settings)).record.warnings) text += line;
+    return contains(text, "nothing with one rank: 'parallel.data' and 'parallel.context' are 1");
+  };
+  BOOST_TEST(warned({"parallel.zero=1"}));
+  BOOST_TEST(warned({"parallel.overlap=true", "parallel.tensor=2"}));
+  BOOST_TEST(!warned({"parallel.data=1"}));
+  BOOST_TEST(!warned({"parallel.zero=1", "parallel.data=2", "batch.sequences=2"}));
+  BOOST_TEST(!warned({"parallel.zero=1", "parallel.context=2"}));
+}
+
 BOOST_AUTO_TEST_CASE(numbers_that_float_does_not_hold_are_refused) {
   for (const char* key : {"optimizer.lr", "optimizer.eps", "optimizer.weight_decay", "optimizer.max_norm",
                           "schedule.min_lr", "init.std", "adapter.alpha", "adapter.learning_rate_ratio",

@@ -136,6 +136,7 @@ void check_memory_plan_deck(MemoryPlanDeck& deck, const LoadedDeck& loaded, Diag
     check_cache(kind, deck.plan.cache, "plan", {"sweep", "kv_cache"}, loaded, diagnostics);
   if (deck.adapter) check_adapter(*deck.adapter, loaded, diagnostics);
   check_objective(deck, loaded, diagnostics);
+  if (deck.parallel && !deck.grids) warn_of_one_rank(*deck.parallel, loaded, deck.record.warnings);
   if (deck.plan.live_adapters > 0 && !deck.adapter)
     diagnostics.error(place_of(loaded, {"plan", "live_adapters"}),
                       "'plan.live_adapters' needs [adapter], which says their ranks");

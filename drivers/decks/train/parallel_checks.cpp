@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "decks/sweep/sweep_checks.hpp"
@@ -118,6 +119,18 @@ void check_divided(const PlanParallelTable& table, Recompute recompute,
   if (!model) return;
   if (const std::string extent = undivided_extent(table, *model); !extent.empty())
     error(key_of(extent).c_str(), extent);
+}
+
+void warn_of_one_rank(const PlanParallelTable& table, const LoadedDeck& loaded,
+                      std::vector<std::string>& warnings) {
+  if (table.data != 1 || table.context != 1) return;
+  for (const auto& [key, given, what] :
+       {std::tuple{"zero", table.zero > 0, "divides"}, {"overlap", table.overlap, "sends"}})
+    if (given)
+      warnings.push_back(
+          fmt::format("{}: warning: 'parallel.{}' {} nothing with one rank: 'parallel.data' and "
+                      "'parallel.context' are 1",
+                      to_string(place_of(loaded, {"parallel", key})), key, what));
 }
 
 std::string undivided_extent(const PlanParallelTable& table, const LanguageModelTable& model) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "decks/engine/load.hpp"
 #include "decks/train/train_deck.hpp"
@@ -40,6 +41,10 @@ std::string parts_fault(const char* table, PipelineSchedule schedule, std::int64
 void check_divided(const PlanParallelTable& table, Recompute recompute,
                    const std::optional<LanguageModelTable>& model, const LoadedDeck& loaded,
                    Diagnostics& diagnostics);
+
+/// Warns of what several ranks of `data` and `context` do, if there is one.
+void warn_of_one_rank(const PlanParallelTable& table, const LoadedDeck& loaded,
+                      std::vector<std::string>& warnings);
 
 /// The extent of a model that the ranks of [parallel] cannot divide, or its window: a sentence, which begins with the key, or
 /// nothing.

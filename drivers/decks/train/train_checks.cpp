@@ -202,6 +202,7 @@ class TrainCheck {
       return;
     const ParallelTable& t = *m_deck.parallel;
     check_divided(t, m_deck.memory.recompute, m_deck.model, m_loaded, m_diagnostics);
+    warn_of_one_rank(t, m_loaded, m_deck.record.warnings);
     if (t.context > 1 && m_deck.batch.seq_len % (2 * t.context) != 0)
       error({"parallel", "context"},
             fmt::format(
