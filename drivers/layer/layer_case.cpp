@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <sstream>
@@ -51,6 +52,18 @@ std::string besides_attention(const std::string& ran) {
   for (std::string name; in >> name;)
     if (name.find("attention_") == name.npos) others += name + ' ';
   return others;
+}
+
+bool all_finite(const measure::HostArrays& arrays) {
+  return std::ranges::all_of(arrays, [](const auto& named) {
+    return std::ranges::all_of(named.second.values, [](double value) { return std::isfinite(value); });
+  });
+}
+
+// Empty: there is no scale.
+std::string blame_of_scale(const CaseResult& result) {
+  if (result.loss_scale == 1) return {};
+  return fmt::format("; the loss scale {} is too large for {}", result.loss_scale, name_of(result.point.dtype));
 }
 }  // namespace
 
@@ -111,10 +124,21 @@ void LayerSweep::measure_case(const LayerCase& point, CaseResult& result, const 
   result.status = CaseStatus::unchecked;
   result.message = not_wanted;
   if (output) m_last = results;
+  const bool finite = all_finite(results) && (has_finite_gradients(result) || stop());
   // Updated weights are a result, but a step is checked by its gradients.
   std::erase_if(results, [](const auto& named) { return named.first.starts_with("updated."); });
   if (checked) check_if_possible(result, [&] { check(point, judged_part(std::move(results)), result, stop); });
+  if (!finite && result.status == CaseStatus::unchecked) {
+    if (m_deck.check.fail) result.status = CaseStatus::failed_check;
+    result.message += "; results are not finite" + blame_of_scale(result);
+  }
   check_steps(point, result);
+}
+
+// Their norm says so, which only a loss scale needs. Steps may be skipped.
+bool LayerSweep::has_finite_gradients(const CaseResult& result) const {
+  return result.point.direction != Direction::backward ||
+         m_deck.precision.loss_scaling == LossScalingRule::none || std::isfinite(result.gradient_norm);
 }
 
 // In double, by kernels that the case did not run.
@@ -188,9 +212,7 @@ void LayerSweep::check(const LayerCase& point, const measure::HostArrays& result
   const auto tokens = static_cast<std::size_t>(point.batch * point.seq_len);
   judge_case({results, dtype, stored, tokens}, *exact, runs, result);
   if (result.status != CaseStatus::failed_check) return;
-  if (result.loss_scale != 1 && !std::isfinite(result.max_abs_err))
-    result.message +=
-        fmt::format("; the loss scale {} is too large for {}", result.loss_scale, name_of(point.dtype));
+  if (!std::isfinite(result.max_abs_err)) result.message += blame_of_scale(result);
 }
 
 void LayerSweep::check_steps(const LayerCase& point, CaseResult& result) const {

@@ -42,6 +42,7 @@ class LayerSweep {
   void check(const LayerCase& point, const measure::HostArrays& results, CaseResult& result,
              const std::function<bool()>& stop);
   void check_steps(const LayerCase& point, CaseResult& result) const;
+  bool has_finite_gradients(const CaseResult& result) const;
   LayerTask reference_task(const LayerCase& point, const std::string& ran) const;
   LayerTask naive_task(const LayerCase& point, const std::string& ran) const;
 

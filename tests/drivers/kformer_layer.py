@@ -421,6 +421,27 @@ initial_loss_scale = 65536
             self.assertIn("steps were skipped, because gradients were not finite; the loss scale was 65536",
                           texts(file["cases/message"])[0])
 
+    def test_gradients_that_are_not_finite_are_no_result(self):
+        self.deck(self.STEPS)
+        keys = ["--set=sweep.direction=backward", "--set=check.reference=none"]
+        static = ["--set=precision.loss_scaling=static"]
+        self.run_driver("deck.toml", *keys, *static, expect=5)
+        reason = 'not checked: check.reference is "none"; results are not finite; the loss scale 65536 is too large for f16'
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(words(file["cases/status"]), ["failed_check"] * 4)
+            self.assertEqual(set(texts(file["cases/message"])), {reason})
+        for more, message in (([*static, "--set=check.fail=false"], reason), ([], reason.split(";")[0])):
+            self.run_driver("deck.toml", *keys, *more, "--overwrite")
+            with h5py.File(self.folder / "deck.h5") as file:
+                self.assertEqual(words(file["cases/status"]), ["unchecked"] * 4)
+                self.assertEqual(set(texts(file["cases/message"])), {message})
+
+    def test_tensors_that_are_not_finite_are_no_result(self):
+        self.layer_tensors(hidden_states=np.full((1, 5, 64), np.inf))
+        self.run_driver("deck.toml", "--set", "check.reference=none", expect=5)
+        with h5py.File(self.folder / "deck.h5") as file:
+            self.assertEqual(texts(file["cases/message"]), ['not checked: check.reference is "none"; results are not finite'])
+
     def test_8_bit_states_are_not_for_double(self):
         self.deck(self.STEPS)
         self.run_driver("deck.toml", "--set", "optimizer.states=int8", "--set", "sweep.dtype=f64", expect=7)
@@ -433,7 +454,7 @@ initial_loss_scale = 65536
                  "mlp.down_proj": (64, 96), "input_layernorm": (64,), "post_attention_layernorm": (64,)}
         random = np.random.default_rng(1)
         tensors = {f"{name}.weight": random.standard_normal(shape) / 8 for name, shape in kinds.items()}
-        more = {name: random.standard_normal(shape) for name, shape in more.items()}
+        more = {name: random.standard_normal(value) if isinstance(value, tuple) else value for name, value in more.items()}
         write_safetensors(self.folder / "in.safetensors",
                           {**tensors, "hidden_states": random.standard_normal((1, 5, 64)), **more}, metadata)
         self.deck('execution_space = "default"\nimpl = "flash"\ndirection = "forward"\n'
