@@ -269,27 +269,6 @@ BOOST_AUTO_TEST_CASE(contradictions_in_other_tables) {
   BOOST_TEST(contains(faults(good, {"precision.loss_scaling=statik"}), "did you mean 'static'?"));
 }
 
-BOOST_AUTO_TEST_CASE(keys_of_a_loss_scale_that_does_not_adapt_get_a_warning) {
-  const std::string initial = "precision.initial_loss_scale=8";
-  const std::vector<std::string> adapting{"precision.growth_factor=3", "precision.backoff_factor=0.25",
-                                          "precision.growth_interval=7", "precision.least_loss_scale=2",
-                                          "precision.greatest_loss_scale=65536"};
-  const auto warnings = [&](const std::string& rule, const std::string& key) {
-    return load(good, {"precision.loss_scaling=" + rule, key}).record.warnings;
-  };
-  for (const std::string& key : adapting) {
-    const std::string name = "warning: '" + key.substr(0, key.find('=')) + "' has no effect with ";
-    for (const char* rule : {"none", "static"}) {
-      const auto said = warnings(rule, key);
-      BOOST_TEST_REQUIRE(said.size() == 1u, key);
-      BOOST_TEST(contains(said[0], name + "'precision.loss_scaling' = \"" + rule + '"'), said[0]);
-    }
-    BOOST_TEST(warnings("dynamic", key).empty(), key);
-  }
-  BOOST_TEST(warnings("none", initial).size() == 1u);
-  BOOST_TEST(warnings("static", initial).empty());
-}
-
 BOOST_AUTO_TEST_CASE(numbers_that_float_does_not_hold_are_refused) {
   for (const char* key :
        {"optimizer.learning_rate", "optimizer.eps", "optimizer.weight_decay", "optimizer.max_norm",

@@ -149,15 +149,6 @@ BOOST_AUTO_TEST_CASE(half_precision_scales_its_loss_unless_it_is_told_not_to) {
   BOOST_TEST((load(good, {"precision.storage=bf16"}).precision.loss_scaling == LossScalingRule::none));
   BOOST_TEST((load(good, {"precision.storage=f16", "precision.loss_scale=none"}).precision.loss_scaling ==
               LossScalingRule::none));
-  const auto said = [&](const std::string& storage) {
-    std::string text;
-    for (const auto& line : load(good, {storage, "precision.growth_interval=7"}).record.warnings) text += line;
-    return text;
-  };
-  BOOST_TEST(
-      contains(said("precision.storage=bf16"),
-               "warning: 'precision.growth_interval' has no effect with 'precision.loss_scale' = \"none\""));
-  BOOST_TEST(!contains(said("precision.storage=f16"), "growth_interval"));
 }
 
 BOOST_AUTO_TEST_CASE(bytes_have_units) {
@@ -309,20 +300,6 @@ BOOST_AUTO_TEST_CASE(a_reward_has_the_keys_of_its_kind) {
                                     {"kind=\"contains\",timeout_s=1", "timeout_s"}})
     BOOST_TEST(contains(said(reward), std::string("'reward[0].") + key + "' has no effect with kind = "), key);
   BOOST_TEST(!contains(said("kind=\"regexp\",pattern=\"x\""), "has no effect"));
-}
-
-BOOST_AUTO_TEST_CASE(ranks_that_are_alone_share_nothing) {
-  put_files();
-  const auto warned = [&](std::vector<std::string> settings) {
-    std::string text;
-    for (const auto& line : load(good, std::move(settings)).record.warnings) text += line;
-    return contains(text, "nothing with one rank: 'parallel.data' and 'parallel.context' are 1");
-  };
-  BOOST_TEST(warned({"parallel.zero=1"}));
-  BOOST_TEST(warned({"parallel.overlap=true", "parallel.tensor=2"}));
-  BOOST_TEST(!warned({"parallel.data=1"}));
-  BOOST_TEST(!warned({"parallel.zero=1", "parallel.data=2", "batch.sequences=2"}));
-  BOOST_TEST(!warned({"parallel.zero=1", "parallel.context=2"}));
 }
 
 BOOST_AUTO_TEST_CASE(numbers_that_float_does_not_hold_are_refused) {
