@@ -6,6 +6,7 @@
 
 #include "kformer/core/option_checks.hpp"
 #include "kformer/model/layer_options.hpp"
+#include "model/tensor/slices.hpp"
 
 /// \file
 /// The checks of a layer's options.
@@ -97,9 +98,7 @@ inline void require_seq_len(const char* module, std::int64_t seq_len, std::int64
   if (seq_len < std::min<std::int64_t>(1, most) || seq_len > most)
     throw NotSupported(name + "seq_len must be from 1 to " + std::to_string(most) +
                        ", that of the constructor, got " + std::to_string(seq_len));
-  const bool divided =
-      divides_tokens(options) || (options.sequence_parallel && options.tensor && options.tensor->size() > 1);
-  if (divided && seq_len != most)
+  if ((divides_tokens(options) || divides_states(options)) && seq_len != most)
     throw NotSupported(name +
                        "ranks divide the tokens (context or sequence_parallel), each of which has arrays for " +
                        std::to_string(most) + " of a sequence");
